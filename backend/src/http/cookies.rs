@@ -40,19 +40,20 @@ pub fn strip(headers: &mut HeaderMap) {
     {
         return;
     }
-    let mut kept = Vec::new();
-    for header in headers.get_all(header::COOKIE) {
-        for pair in header.as_bytes().split(|b| *b == b';') {
-            let pair = pair.trim_ascii();
-            if pair.is_empty() || pair.starts_with(PREFIX.as_bytes()) {
-                continue;
-            }
-            if !kept.is_empty() {
-                kept.extend_from_slice(b"; ");
-            }
-            kept.extend_from_slice(pair);
-        }
-    }
+    rewrite(headers, |pair| !pair.starts_with(PREFIX.as_bytes()), None);
+}
+
+/// Puts a cookie into a request, in the place of all of its name.
+pub fn replace(headers: &mut HeaderMap, name: &str, value: &str) {
+    let has_name = |pair: &[u8]| pair.split(|b| *b == b'=').next().unwrap_or_default().trim_ascii() == name.as_bytes();
+    rewrite(headers, |pair| !has_name(pair), Some(&format!("{name}={value}")));
+}
+
+/// Keeps these cookies of a request, with `more` at their end, in one header.
+fn rewrite(headers: &mut HeaderMap, keep: impl Fn(&[u8]) -> bool, more: Option<&str>) {
+    let pairs = headers.get_all(header::COOKIE).iter().flat_map(|header| header.as_bytes().split(|b| *b == b';'));
+    let pairs = pairs.map(<[u8]>::trim_ascii).filter(|pair| !pair.is_empty() && keep(pair));
+    let kept = pairs.chain(more.map(str::as_bytes)).collect::<Vec<_>>().join(&b"; "[..]);
     headers.remove(header::COOKIE);
     if !kept.is_empty()
         && let Ok(value) = HeaderValue::from_bytes(&kept)

@@ -12,7 +12,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use data_encoding::HEXLOWER;
 use eirene_core::secret::{Secret, SecretHash};
-use eirene_core::{Clock, JobKind, LoginId, Scope, Session, SessionId, User, UserId, UserState};
+use eirene_core::{AppName, Clock, JobKind, LoginId, Scope, Session, SessionId, User, UserId, UserState};
 use eirene_database::Db;
 use eirene_words::say;
 use jiff::{SignedDuration, Timestamp};
@@ -76,10 +76,20 @@ impl std::fmt::Debug for Digest {
 pub struct Grant {
     /// Who.
     pub user: UserId,
+    /// The app that a program with a token reaches; none for a browser, and where there is no app.
+    pub app: Option<AppName>,
     /// Cancelled when the right is gone.
     pub revoked: CancellationToken,
     checked_ms: AtomicI64,
     checking: AtomicBool,
+}
+
+/// What is known of a ticket that is good.
+struct Verified {
+    user: UserId,
+    /// The log-in behind it, and when that was used last.
+    used: Option<(LoginId, Timestamp)>,
+    app: Option<AppName>,
 }
 
 /// The rights to sessions' apps.
@@ -130,11 +140,11 @@ impl Access {
                 self.forget(&ticket);
                 Ok(None)
             }
-            Some(user) => Ok(Some(self.remember(ticket, user, now_ms))),
+            Some(known) => Ok(Some(self.remember(ticket, known, now_ms))),
         }
     }
 
-    fn remember(&self, ticket: Ticket, user: UserId, now_ms: i64) -> Arc<Grant> {
+    fn remember(&self, ticket: Ticket, known: Verified, now_ms: i64) -> Arc<Grant> {
         let mut grants = self.inner.grants.write().unwrap_or_else(PoisonError::into_inner);
         if grants.len() >= MANY {
             grants.retain(|_, grant| {
@@ -143,7 +153,8 @@ impl Access {
         }
         let grant = grants.entry(ticket).or_insert_with(|| {
             Arc::new(Grant {
-                user,
+                user: known.user,
+                app: known.app,
                 revoked: CancellationToken::new(),
                 checked_ms: AtomicI64::new(now_ms),
                 checking: AtomicBool::new(false),
@@ -161,21 +172,21 @@ impl Access {
     }
 
     /// Verifies the ticket of a request. Work in an app is use of the log-in that its cookie came from.
-    async fn admitted(&self, ticket: Ticket) -> Result<Option<UserId>, AppError> {
-        let Some((user, used)) = self.verify(ticket).await? else { return Ok(None) };
+    async fn admitted(&self, ticket: Ticket) -> Result<Option<Verified>, AppError> {
+        let Some(known) = self.verify(ticket).await? else { return Ok(None) };
         let now = self.inner.clock.now();
-        if let Some((login, _)) = used.filter(|(_, last_seen_at)| logins::is_news(*last_seen_at, now)) {
+        if let Some((login, _)) = known.used.filter(|(_, last_seen_at)| logins::is_news(*last_seen_at, now)) {
             self.inner.db.touch_login(login, now).await?;
         }
-        Ok(Some(user))
+        Ok(Some(known))
     }
 
-    /// Whose the ticket is while it is good, with the log-in behind it and when that was used last.
-    async fn verify(&self, ticket: Ticket) -> Result<Option<(UserId, Option<(LoginId, Timestamp)>)>, AppError> {
+    /// Whose the ticket is while it is good.
+    async fn verify(&self, ticket: Ticket) -> Result<Option<Verified>, AppError> {
         let db = &self.inner.db;
         let now = self.inner.clock.now();
         let counting = logins::counting(now);
-        let mut used = None;
+        let (mut used, mut app) = (None, None);
         let user = match ticket {
             Ticket::AppCookie(session, digest) => {
                 let found = db.app_login(&digest.stored(), session, counting).await?;
@@ -188,12 +199,16 @@ impl Access {
                 let found = db.token_by_hash(&digest.stored(), now).await?;
                 let able = found.filter(|(token, _)| token.scopes.contains(&Scope::SessionsConnect));
                 match able {
-                    Some((_, user)) if self.may_connect(&user, session).await? => Some(user),
-                    _ => None,
+                    Some((_, user)) => {
+                        app = self.connectable(&user, session).await?.map(|session| session.app);
+                        app.is_some().then_some(user)
+                    }
+                    None => None,
                 }
             }
         };
-        Ok(user.filter(|user| user.state == UserState::Active).map(|user| (user.id, used)))
+        let user = user.filter(|user| user.state == UserState::Active);
+        Ok(user.map(|user| Verified { user: user.id, used, app }))
     }
 
     /// Asks the database again about everything `user` was let in with; what no longer holds is closed.
@@ -238,14 +253,15 @@ impl Access {
         }
     }
 
-    /// Whether `user` may reach the app of `session`: its owner may. A run has none.
+    /// Whether `user` may reach the app of `session`.
     pub async fn may_connect(&self, user: &User, session: SessionId) -> Result<bool, AppError> {
-        Ok(self
-            .inner
-            .db
-            .session(session)
-            .await?
-            .is_some_and(|session| session.owner == user.id && session.kind() == JobKind::Session))
+        Ok(self.connectable(user, session).await?.is_some())
+    }
+
+    /// The session, where `user` may reach its app: its owner may. A run has none.
+    async fn connectable(&self, user: &User, session: SessionId) -> Result<Option<Session>, AppError> {
+        let found = self.inner.db.session(session).await?;
+        Ok(found.filter(|session| session.owner == user.id && session.kind() == JobKind::Session))
     }
 
     /// The session behind an origin, for the page that is shown while its app does not answer.

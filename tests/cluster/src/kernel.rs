@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use futures_util::{SinkExt as _, StreamExt as _};
-use reqwest::header::{AUTHORIZATION, COOKIE, SET_COOKIE};
+use reqwest::header::AUTHORIZATION;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
@@ -36,21 +36,10 @@ impl Kernel {
     /// Starts a kernel in a running session.
     pub async fn start(person: &Person, session: &Value) -> anyhow::Result<Self> {
         let (client, origin, host) = person.app(session)?;
-        // Jupyter hands out its own cross-site token with any page and wants it back on every change.
-        let page = client.get(format!("{origin}/lab")).bearer_auth(&person.token).send().await?;
-        ensure!(page.status().is_success(), "/lab: {}", page.status());
-        let xsrf = page
-            .headers()
-            .get_all(SET_COOKIE)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .find_map(|value| value.strip_prefix("_xsrf=")?.split(';').next().map(ToOwned::to_owned))
-            .context("Jupyter sets _xsrf")?;
         let response = client
             .post(format!("{origin}/api/kernels"))
-            .bearer_auth(&person.token)
-            .header("x-xsrftoken", &xsrf)
-            .header(COOKIE, format!("_xsrf={xsrf}"))
+            // As Jupyter's own clients send it.
+            .header(AUTHORIZATION, format!("token {}", person.token))
             .json(&json!({"name": "python3"}))
             .send()
             .await?;

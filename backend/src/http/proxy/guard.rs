@@ -38,7 +38,9 @@ pub(super) async fn decide(
     headers: &HeaderMap,
 ) -> Result<Decision, AppError> {
     let session = asked.session;
-    let token = authorization(headers, "Bearer").filter(|text| text.starts_with(tokens::PREFIX));
+    // Jupyter's own clients send a token by a scheme of their own.
+    let token = authorization(headers, "Bearer").or_else(|| authorization(headers, "token"));
+    let token = token.filter(|text| text.starts_with(tokens::PREFIX));
     let (ticket, by_cookie) = match token {
         Some(token) => (Ticket::AppToken(session, Digest::of(token)), false),
         None => match cookies::value(headers, cookies::APP) {

@@ -5,6 +5,7 @@
 //! buffered, nothing waits for the database when the same browser was just here, and nothing is logged per request.
 //! What the origin says itself is in [`pages`], by which id it and the log say it in [`asked`]; what of it is told in the session's trace, in [`firsts`].
 
+mod apps;
 mod asked;
 mod body;
 mod firsts;
@@ -149,6 +150,9 @@ impl Proxy {
         let browser_side = websocket.then(|| hyper::upgrade::on(&mut request));
         let client = client_address(peer, request.headers(), &self.app.config.server.trusted_proxies);
         headers::for_app(request.headers_mut(), websocket, client, self.scheme);
+        if let Some(app) = grant.app.as_ref().filter(|_| !request.method().is_safe()) {
+            apps::by_token(app, request.headers_mut());
+        }
         if request.uri().authority().is_some() {
             let path = request.uri().path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
             *request.uri_mut() = Uri::from(path);

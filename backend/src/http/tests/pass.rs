@@ -35,6 +35,28 @@ async fn the_owner_reaches_the_app_and_it_sees_nothing_of_ours() {
 }
 
 #[tokio::test]
+async fn a_program_with_a_token_may_do_what_the_app_s_own_pages_do() {
+    let server = Server::start().await;
+    let ada = server.ada().await;
+    let session = server.session(&ada).await.id;
+    let cookie = server.enter(&ada, session).await;
+    let token = ("authorization", format!("token {}", ada.token));
+    for by_token in [Ask::new("POST", "/api").bearer(&ada), Ask::new("POST", "/api").with(token.0, &token.1)] {
+        let answer = server.app(session, by_token.with("cookie", "a=1; _xsrf=old")).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
+        let headers = &answer.json()["headers"];
+        let value = headers["x-xsrftoken"].as_str().unwrap();
+        assert_eq!(headers["cookie"], format!("a=1; _xsrf={value}"));
+        assert_eq!(headers["authorization"], Value::Null);
+    }
+    // A browser brings what JupyterLab's page knows, and a token in an address is none.
+    let by_browser = Ask::new("POST", "/api").app_cookie(&cookie).with("origin", &own_origin(session));
+    assert_eq!(server.app(session, by_browser).await.json()["headers"]["x-xsrftoken"], Value::Null);
+    let in_address = Ask::new("POST", &format!("/api?token={}", ada.token));
+    assert_eq!(server.app(session, in_address).await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
 async fn everybody_else_gets_404_and_a_page_is_sent_to_the_portal() {
     let server = Server::start().await;
     let (ada, grace, admin) = (server.ada().await, server.grace().await, server.admin().await);
