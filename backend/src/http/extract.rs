@@ -88,6 +88,10 @@ pub struct RequestId(pub String);
 #[derive(Debug, Clone, Copy)]
 pub struct ClientAddress(pub Option<IpAddr>);
 
+/// The client's address where it is sure; none of what came through a proxy that is not listed as one.
+#[derive(Debug, Clone, Copy)]
+pub struct SureAddress(pub Option<IpAddr>);
+
 fn info(parts: &Parts) -> RequestInfo {
     parts.extensions.get::<RequestInfo>().cloned().unwrap_or_else(|| RequestInfo::new(None))
 }
@@ -268,6 +272,15 @@ impl FromRequestParts<App> for ClientAddress {
 
     async fn from_request_parts(parts: &mut Parts, _app: &App) -> Result<Self, Self::Rejection> {
         Ok(Self(info(parts).address))
+    }
+}
+
+impl FromRequestParts<App> for SureAddress {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _app: &App) -> Result<Self, Self::Rejection> {
+        let info = info(parts);
+        Ok(Self(info.address.filter(|_| !info.is_forwarded)))
     }
 }
 

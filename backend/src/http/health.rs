@@ -12,7 +12,7 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
-use super::extract::{ClientAddress, Id};
+use super::extract::{Id, SureAddress};
 use super::problem::{HttpError, HttpResult};
 use crate::app::App;
 use crate::error::AppError;
@@ -109,13 +109,13 @@ impl axum::response::IntoResponseParts for KeepBody {
     }
 }
 
-/// On the portal's own listener only the addresses of the list get an answer; for others there is nothing here.
-async fn metrics_for_listed(State(app): State<App>, address: ClientAddress) -> HttpResult<Response> {
+/// On the portal's own listener only the addresses of the list get an answer, and none that a proxy which is not listed has sent on; for others there is nothing here.
+async fn metrics_for_listed(State(app): State<App>, address: SureAddress) -> HttpResult<Response> {
     require_listed(&app, address)?;
     Ok(metrics().await)
 }
 
-fn require_listed(app: &App, ClientAddress(address): ClientAddress) -> HttpResult<()> {
+fn require_listed(app: &App, SureAddress(address): SureAddress) -> HttpResult<()> {
     let is_listed = |address| app.config.metrics.allow.iter().any(|network| network.contains(address));
     if address.is_some_and(is_listed) { Ok(()) } else { Err(HttpError::from(AppError::NotFound)) }
 }
@@ -138,7 +138,7 @@ fn as_text(text: String) -> Response {
 
 async fn targets_for_listed(
     State(app): State<App>,
-    address: ClientAddress,
+    address: SureAddress,
     headers: HeaderMap,
 ) -> HttpResult<Json<Vec<Target>>> {
     require_listed(&app, address)?;
@@ -159,7 +159,7 @@ async fn targets_at(app: &App, headers: &HeaderMap, scheme: &'static str) -> Htt
     Ok(Json(begun.map(|session| Target::new(session, host.as_str(), scheme)).collect()))
 }
 
-async fn session_for_listed(State(app): State<App>, address: ClientAddress, id: Id<SessionId>) -> HttpResult<Response> {
+async fn session_for_listed(State(app): State<App>, address: SureAddress, id: Id<SessionId>) -> HttpResult<Response> {
     require_listed(&app, address)?;
     session(State(app), id).await
 }

@@ -56,7 +56,7 @@ use tower::ServiceExt as _;
 
 use self::problem::{HttpError, Problem};
 use self::proxy::{Proxy, Upstreams};
-use self::request::{RequestInfo, client_address};
+use self::request::RequestInfo;
 use crate::app::App;
 use crate::error::AppError;
 
@@ -151,8 +151,8 @@ impl HttpService {
         match self.place(&request) {
             Place::Session(session) => inner.proxy.answer(session, peer, request).await,
             Place::Portal => {
-                let address = client_address(peer, request.headers(), &inner.app.config.server.trusted_proxies);
-                request.extensions_mut().insert(RequestInfo::new(address));
+                let info = RequestInfo::of(peer, request.headers(), &inner.app.config.server.trusted_proxies);
+                request.extensions_mut().insert(info);
                 let Ok(response) = inner.portal.clone().oneshot(request.map(Body::new)).await;
                 response
             }

@@ -14,6 +14,17 @@ pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for
 /// The browser's word on who caused a request.
 pub const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
+/// What proxies say of the client, and anybody may say of themselves without being believed.
+pub(crate) const CLAIMS: [HeaderName; 7] = [
+    header::FORWARDED,
+    X_FORWARDED_FOR,
+    HeaderName::from_static("x-forwarded-host"),
+    HeaderName::from_static("x-forwarded-proto"),
+    HeaderName::from_static("x-forwarded-port"),
+    HeaderName::from_static("x-forwarded-prefix"),
+    HeaderName::from_static("x-real-ip"),
+];
+
 /// In the extensions of every request of the portal's origin.
 #[derive(Debug, Clone)]
 pub struct RequestInfo {
@@ -21,13 +32,22 @@ pub struct RequestInfo {
     pub id: RequestId,
     /// The client.
     pub address: Option<IpAddr>,
+    /// Whether it came through a proxy that is not listed as one, so that the address says nothing about the client.
+    pub is_forwarded: bool,
     user: Arc<OnceLock<UserId>>,
 }
 
 impl RequestInfo {
     /// Of a request that came in from `address`.
     pub fn new(address: Option<IpAddr>) -> Self {
-        Self { id: RequestId::generate(), address, user: Arc::default() }
+        Self { id: RequestId::generate(), address, is_forwarded: false, user: Arc::default() }
+    }
+
+    /// Of a request with these headers that came in from `peer`.
+    pub fn of(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> Self {
+        let is_trusted = trusted.iter().any(|network| network.contains(peer));
+        let is_forwarded = !is_trusted && CLAIMS.iter().any(|name| headers.contains_key(name));
+        Self { is_forwarded, ..Self::new(client_address(peer, headers, trusted)) }
     }
 
     /// Notes who sends it, for the log.

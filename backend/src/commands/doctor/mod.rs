@@ -83,6 +83,7 @@ pub(super) async fn findings(path: &Path) -> anyhow::Result<Vec<(&'static str, F
         ("tls", origins::tls(&config)),
         ("apps domain", origins::apps_domain(&config)),
     ];
+    findings.extend(origins::proxy(&config).map(|finding| ("proxy", finding)));
     if config.server.tls_cert.is_none() && config.portal_origin().starts_with("https:") {
         findings.push(("certificate", bounded_finding(origins::shown_certificate(config.portal_origin())).await));
     }

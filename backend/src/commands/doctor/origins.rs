@@ -34,6 +34,17 @@ pub(super) fn tls(config: &Config) -> Finding {
     }
 }
 
+/// Whether the proxy in front of the portal is known, where there must be one.
+pub(super) fn proxy(config: &Config) -> Option<Finding> {
+    let is_behind_one = config.server.tls_cert.is_none() && config.portal_origin().starts_with("https:");
+    let unlisted = "a proxy in front does TLS, and `server.trusted_proxies` lists none: all people count as one address for the limits on log-ins and \
+                    connections; list the proxy's address";
+    is_behind_one.then(|| match &*config.server.trusted_proxies {
+        [] => Finding::Doubtful(unlisted.into()),
+        listed => Finding::Good(format!("{} listed", listed.len())),
+    })
+}
+
 /// What is said of a certificate that is over at `ends`.
 fn lasts(what: &str, ends: Timestamp, now: Timestamp) -> Finding {
     if ends <= now {
@@ -91,6 +102,15 @@ mod tests {
         assert!(matches!(apps_domain(&own), Finding::Good(_)));
         let same = config("https://eirene.example.org:8443", "apps.example.org:8443");
         assert!(matches!(apps_domain(&same), Finding::Doubtful(_)));
+    }
+
+    #[test]
+    fn a_proxy_that_does_tls_is_to_be_listed() {
+        let mut config = config("https://eirene.example.org", "apps.example.net");
+        assert!(matches!(proxy(&config), Some(Finding::Doubtful(_))));
+        config.server.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()];
+        assert!(matches!(proxy(&config), Some(Finding::Good(_))));
+        assert!(proxy(&crate::commands::testing::config("http://localhost:8080", "apps.localhost")).is_none());
     }
 
     #[test]

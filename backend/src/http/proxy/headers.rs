@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 use crate::http::cookies;
-use crate::http::request::X_FORWARDED_FOR;
+use crate::http::request::{CLAIMS, X_FORWARDED_FOR};
 
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -25,17 +25,6 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 
 /// For us and not for the app: our own listener answers `Expect`.
 const OURS: [HeaderName; 2] = [header::AUTHORIZATION, header::EXPECT];
-
-/// What a client may say about itself and must not be believed.
-const CLAIMS: [HeaderName; 7] = [
-    header::FORWARDED,
-    X_FORWARDED_FOR,
-    X_FORWARDED_HOST,
-    X_FORWARDED_PROTO,
-    HeaderName::from_static("x-forwarded-port"),
-    HeaderName::from_static("x-forwarded-prefix"),
-    HeaderName::from_static("x-real-ip"),
-];
 
 /// What an app must not say: it would reach beyond its own origin, or loosen what guards it.
 const OVERREACH: [HeaderName; 11] = [

@@ -82,6 +82,26 @@ async fn sessions_are_found_by_service_discovery_and_tell_what_they_use() {
 }
 
 #[tokio::test]
+async fn nobody_finds_sessions_through_a_proxy_that_is_not_listed() {
+    let server = wanted(None).await;
+    let session = begun(&server).await;
+    for path in ["/metrics".to_owned(), "/metrics/sessions".to_owned(), format!("/metrics/sessions/{}", session.id)] {
+        assert_eq!(server.portal(Ask::get(&path)).await.status, StatusCode::OK, "{path}");
+        for (name, value) in [
+            ("x-forwarded-for", "127.0.0.1"),
+            ("x-forwarded-for", ""),
+            ("x-forwarded-host", "eirene.example.org"),
+            ("x-forwarded-proto", "https"),
+            ("x-real-ip", "127.0.0.1"),
+            ("forwarded", "for=127.0.0.1"),
+        ] {
+            let answer = server.portal(Ask::get(&path).with(name, value)).await;
+            assert_eq!(answer.status, StatusCode::NOT_FOUND, "{path} {name}: {value}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn only_who_is_listed_finds_sessions() {
     let server = wanted(Some("192.0.2.0/24")).await;
     let session = begun(&server).await;
