@@ -205,12 +205,14 @@ impl Session {
         processes::sweep().await;
         helpers::tidy(self.job.home_directory());
         let mut told = self.told.subscribe();
+        let has_problem = end.problem.is_some();
         self.phase.send_replace(Phase::Exited { why: end.why, status: end.status, problem: end.problem });
         if end.exit != EXIT_REFUSED {
             // A portal that is away learns it from the scheduler.
             let _ = tokio::time::timeout(LAST_WORDS, told.wait_for(|told| *told)).await;
         }
-        if let (Some(StopCause::Request), true, Ok(received)) = (end.why, self.is_run(), &mut received) {
+        let awaits_cancel = self.is_run() && end.why == Some(StopCause::Request) && !has_problem;
+        if let (true, Ok(received)) = (awaits_cancel, &mut received) {
             // Nothing is left to be brought out. The portal cancels the job now, so that SLURM's accounting says what happened.
             let _ = tokio::time::timeout(CANCELLED_WITHIN, received.terminate.recv()).await;
         }

@@ -95,7 +95,7 @@ impl Db {
         Ok(Some((place.text("user_id", &user)?, place.text("login_id", &login)?)))
     }
 
-    /// Keeps an app log-in under the hash of its cookie. When the log-in no longer counts nothing is kept, and the cookie will not work.
+    /// Keeps an app log-in under the hash of its cookie. False, and nothing is kept, when the log-in no longer counts.
     pub async fn insert_app_login(
         &self,
         secret: &SecretHash,
@@ -104,8 +104,8 @@ impl Db {
         login: LoginId,
         expires_at: Timestamp,
         of: Counting,
-    ) -> Result<(), DbError> {
-        on_db!(self, pool => sqlx::query(INSERT_APP_LOGIN)
+    ) -> Result<bool, DbError> {
+        let kept = on_db!(self, pool => sqlx::query(INSERT_APP_LOGIN)
             .bind(secret.as_str())
             .bind(session.to_string())
             .bind(user.to_string())
@@ -113,8 +113,9 @@ impl Db {
             .bind(micros(expires_at))
             .bind(micros(of.now))
             .bind(micros(of.used_after))
-            .execute(pool).await.map(drop))
-        .map_err(DbError::conflict("app log-in"))
+            .execute(pool).await.map(|done| done.rows_affected()))
+        .map_err(DbError::conflict("app log-in"))?;
+        Ok(kept > 0)
     }
 
     /// Who uses an app cookie of this session; none once it has expired, the log-in it came from no longer counts, or the user is disabled.

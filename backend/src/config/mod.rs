@@ -391,6 +391,16 @@ impl Config {
         self.server.portal_url.split_once("://").map_or("https", |(scheme, _)| scheme)
     }
 
+    /// Whether there is a proxy in front that does TLS.
+    pub fn is_behind_proxy(&self) -> bool {
+        self.server.tls_cert.is_none() && self.portal_origin().starts_with("https:")
+    }
+
+    /// Whether that proxy is not listed, so that all people have its address.
+    pub fn has_unlisted_proxy(&self) -> bool {
+        self.is_behind_proxy() && self.server.trusted_proxies.is_empty()
+    }
+
     /// The portal's host with the port where one is written.
     pub fn portal_authority(&self) -> &str {
         self.portal_origin().split_once("://").map_or("", |(_, authority)| authority)

@@ -116,6 +116,10 @@ async fn metrics_for_listed(State(app): State<App>, address: SureAddress) -> Htt
 }
 
 fn require_listed(app: &App, SureAddress(address): SureAddress) -> HttpResult<()> {
+    // Whatever arrives comes from a proxy then, and nobody says for whom.
+    if app.config.has_unlisted_proxy() {
+        return Err(HttpError::from(AppError::NotFound));
+    }
     let is_listed = |address| app.config.metrics.allow.iter().any(|network| network.contains(address));
     if address.is_some_and(is_listed) { Ok(()) } else { Err(HttpError::from(AppError::NotFound)) }
 }

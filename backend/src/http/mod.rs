@@ -1,7 +1,8 @@
 //! HTTP: one listener for the portal's origin and all session origins.
 //!
 //! The `Host` header decides, [compared](host) as DNS does: the portal's own name goes to the [router](portal_router) with the API, the pages
-//! and the live feed; `<session id>.<apps domain>` goes to the [proxy]; anything else is answered 421, but for the health checks. Nothing here knows the
+//! and the live feed; `<session id>.<apps domain>` goes to the [proxy]; anything else is answered 421, or to a browser by a
+//! page, but for the health checks. Nothing here knows the
 //! database, and nothing decides what a service should decide.
 
 /// One list for a router and for the test that knows who may do what on every route. With it there is no route that the list

@@ -32,7 +32,7 @@ pub struct RequestInfo {
     pub id: RequestId,
     /// The client.
     pub address: Option<IpAddr>,
-    /// Whether it came through a proxy that is not listed as one, so that the address says nothing about the client.
+    /// Whether it came through a proxy that is not listed as one, or that does not say for whom, so that the address may be the proxy's own.
     pub is_forwarded: bool,
     user: Arc<OnceLock<UserId>>,
 }
@@ -46,7 +46,8 @@ impl RequestInfo {
     /// Of a request with these headers that came in from `peer`.
     pub fn of(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> Self {
         let is_trusted = trusted.iter().any(|network| network.contains(peer));
-        let is_forwarded = !is_trusted && CLAIMS.iter().any(|name| headers.contains_key(name));
+        let is_forwarded =
+            if is_trusted { !headers.contains_key(X_FORWARDED_FOR) } else { CLAIMS.iter().any(|name| headers.contains_key(name)) };
         Self { is_forwarded, ..Self::new(client_address(peer, headers, trusted)) }
     }
 

@@ -26,6 +26,8 @@ use crate::services::sessions::{reasons, scratch};
 const AGAIN: SignedDuration = SignedDuration::from_secs(5);
 /// … up to this.
 const LONGEST_AGAIN: SignedDuration = SignedDuration::from_mins(1);
+/// Time for agents to come back after a start.
+const COME_BACK: SignedDuration = SignedDuration::from_secs(15);
 /// Sessions that are ended at once.
 const AT_ONCE: usize = 8;
 
@@ -122,10 +124,16 @@ impl Stop {
         };
         // What is to be kept of a scratch takes longer to copy than an app takes to end.
         let copying_s = scratch::reserve_s(session, &self.app.config.scratch);
-        let grace = SignedDuration::from_secs((self.app.config.agent.stop_within_s + copying_s).into());
+        let is_live = self.app.tunnels.is_live(session.id);
+        let has_copied =
+            !is_live && !steps.asked && reasons::ends_by_itself(session) && !reasons::is_said_before_copying(session);
+        let left_to_copy_s = if has_copied { 0 } else { copying_s };
+        let grace = SignedDuration::from_secs((self.app.config.agent.stop_within_s + left_to_copy_s).into());
         // The snapshot may still have the job in the queue whose agent is there; one that was asked and has gone since is ending its job.
-        let ends = (steps.asked || reasons::ends_by_itself(session)) && !self.waits(session, identity);
-        let may_end = !reasons::awaits_cancel(session) && (self.app.tunnels.is_live(session.id) || ends);
+        // After a start agents need a moment to come back, and one of them may be copying.
+        let may_come_back = copying_s > 0 && now < self.began + COME_BACK;
+        let ends = (steps.asked || reasons::ends_by_itself(session) || may_come_back) && !self.waits(session, identity);
+        let may_end = !reasons::awaits_cancel(session) && (is_live || ends);
         let mut answer = Ok(());
         if may_end && now < steps.since + grace {
             if !steps.asked {

@@ -176,7 +176,10 @@ impl Access {
         let Some(known) = self.verify(ticket).await? else { return Ok(None) };
         let now = self.inner.clock.now();
         if let Some((login, _)) = known.used.filter(|(_, last_seen_at)| logins::is_news(*last_seen_at, now)) {
-            self.inner.db.touch_login(login, now).await?;
+            // A database that cannot be written keeps nobody out.
+            if let Err(error) = self.inner.db.touch_login(login, now).await {
+                tracing::warn!(%error, "The use of a log-in was not written down");
+            }
         }
         Ok(Some(known))
     }
@@ -296,7 +299,9 @@ impl Access {
         let secret = Secret::generate();
         let until = now + logins::ABSOLUTE;
         let counting = logins::counting(now);
-        self.inner.db.insert_app_login(&secret.hash(), session, user.id, login, until, counting).await?;
+        if !self.inner.db.insert_app_login(&secret.hash(), session, user.id, login, until, counting).await? {
+            return Err(AppError::NotFound);
+        }
         let actor = Actor { user: user.clone(), via: Via::Login(login), address: None, request_id: None };
         self.inner.audit.record(actor.audit("session.connect", &session.to_string(), "ok", json!({}))).await;
         Ok((secret, user))

@@ -95,7 +95,7 @@ on_both! {
         let found = AppLogin { user: ada.clone(), login: login.id, last_seen_at: at(0) };
         assert_eq!(db.app_login(&hash("app"), session.id, counting(999)).await.unwrap(), Some(found));
         assert_eq!(db.app_login(&hash("app"), other.id, counting(1)).await.unwrap(), None, "a cookie is for one session");
-        assert_eq!(db.app_login(&hash("app"), session.id, counting(1000)).await.unwrap(), None, "the log-in is over");
+        assert_eq!(db.app_login(&hash("app"), session.id, counting(1000)).await.unwrap(), None, "the sign-in has ended");
         db.delete_login(login.id).await.unwrap();
         assert_eq!(db.app_login(&hash("app"), session.id, counting(1)).await.unwrap(), None);
     }
@@ -109,7 +109,7 @@ on_both! {
         let used_after = |second| Counting { now: at(100), used_after: at(second) };
         for (name, idle, opens) in [("a", used_after(49), true), ("b", used_after(50), false)] {
             db.insert_handover(&hash(name), session.id, ada.id, login.id, at(160), idle).await.unwrap();
-            db.insert_app_login(&hash(name), session.id, ada.id, login.id, at(160), idle).await.unwrap();
+            assert_eq!(db.insert_app_login(&hash(name), session.id, ada.id, login.id, at(160), idle).await.unwrap(), opens, "{name}");
             assert_eq!(db.login_by_hash(&hash("cookie"), idle).await.unwrap().is_some(), opens, "{name}");
             assert_eq!(db.take_handover(&hash(name), session.id, at(100)).await.unwrap().is_some(), opens, "{name}");
             assert_eq!(db.app_login(&hash(name), session.id, counting(100)).await.unwrap().is_some(), opens, "{name}");

@@ -84,7 +84,7 @@ pub(super) async fn findings(path: &Path) -> anyhow::Result<Vec<(&'static str, F
         ("apps domain", origins::apps_domain(&config)),
     ];
     findings.extend(origins::proxy(&config).map(|finding| ("proxy", finding)));
-    if config.server.tls_cert.is_none() && config.portal_origin().starts_with("https:") {
+    if config.is_behind_proxy() {
         findings.push(("certificate", bounded_finding(origins::shown_certificate(config.portal_origin())).await));
     }
     let database = bounded(database::open_database(&config)).await;

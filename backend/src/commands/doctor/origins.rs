@@ -34,14 +34,16 @@ pub(super) fn tls(config: &Config) -> Finding {
     }
 }
 
-/// Whether the proxy in front of the portal is known, where there must be one.
+/// Whether the proxy in front of the portal is listed, where there must be one.
 pub(super) fn proxy(config: &Config) -> Option<Finding> {
-    let is_behind_one = config.server.tls_cert.is_none() && config.portal_origin().starts_with("https:");
-    let unlisted = "a proxy in front does TLS, and `server.trusted_proxies` lists none: all people count as one address for the limits on log-ins and \
-                    connections; list the proxy's address";
-    is_behind_one.then(|| match &*config.server.trusted_proxies {
-        [] => Finding::Doubtful(unlisted.into()),
-        listed => Finding::Good(format!("{} listed", listed.len())),
+    let unlisted = "a proxy in front does TLS, and `server.trusted_proxies` lists none: all people count as one address for the limits on sign-ins and \
+                    connections, and `/metrics` is closed; list the proxy's address";
+    config.is_behind_proxy().then(|| {
+        if config.has_unlisted_proxy() {
+            Finding::Doubtful(unlisted.into())
+        } else {
+            Finding::Good(format!("{} listed", config.server.trusted_proxies.len()))
+        }
     })
 }
 

@@ -60,7 +60,7 @@ pub(crate) struct NewRun {
     #[schema(pattern = "^[a-z0-9][a-z0-9_.-]{0,63}$")]
     project: Option<String>,
     /// Partition; by default the cluster's default one, or the session's when `like` is given.
-    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+    #[schema(pattern = "^_?[A-Za-z0-9][A-Za-z0-9_.+@-]{0,63}$")]
     partition: Option<String>,
     /// Number of nodes; by default 1, or the session's when `like` is given.
     #[serde(default, deserialize_with = "body::some_whole")]
@@ -79,7 +79,7 @@ pub(crate) struct NewRun {
     #[schema(nullable = false, minimum = 0, maximum = 1024, default = 0)]
     gpus: Option<u32>,
     /// GPU type; needs at least one GPU. By default any, or the session's when `like` is given and `gpus` is not 0.
-    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+    #[schema(pattern = "^_?[A-Za-z0-9][A-Za-z0-9_.+@-]{0,63}$")]
     gpu_type: Option<String>,
     /// Longest time, minutes; by default 60, or the session's when `like` is given.
     #[serde(default, deserialize_with = "body::some_whole")]

@@ -37,7 +37,7 @@ pub(crate) struct NewSession {
     #[schema(pattern = "^[a-z0-9][a-z0-9_.-]{0,63}$")]
     project: Option<String>,
     /// Partition; the cluster's default when nothing is given.
-    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+    #[schema(pattern = "^_?[A-Za-z0-9][A-Za-z0-9_.+@-]{0,63}$")]
     partition: Option<String>,
     /// Number of nodes.
     #[serde(default = "wanted::nodes", deserialize_with = "body::whole")]
@@ -56,7 +56,7 @@ pub(crate) struct NewSession {
     #[schema(minimum = 0, maximum = 1024, default = 0)]
     gpus: u32,
     /// GPU type; needs at least one GPU.
-    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+    #[schema(pattern = "^_?[A-Za-z0-9][A-Za-z0-9_.+@-]{0,63}$")]
     gpu_type: Option<String>,
     /// Longest time, minutes.
     #[serde(default = "wanted::walltime_min", deserialize_with = "body::whole")]

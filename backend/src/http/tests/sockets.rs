@@ -185,19 +185,23 @@ async fn what_is_idle_for_too_long_is_closed_everywhere() {
     let mut socket = server.socket(session, &browser(session, &cookie)).await.unwrap();
     let live = server.open(Ask::get("/live/events").cookie(&ada).to(PORTAL)).await;
     assert_eq!(live.status(), StatusCode::OK);
-    let code = server.test.app.access.begin_handover(&ada.actor, session).await.unwrap();
 
     // What is only open is no use.
     server.test.clock.advance_s(6 * 3600);
     server.test.app.access.sweep().await;
     socket.next().await.unwrap().unwrap();
     echo(&mut socket, "still here").await;
-    server.test.clock.advance_s(6 * 3600);
+    server.test.clock.advance_s(6 * 3600 - 30);
+    let code = server.test.app.access.begin_handover(&ada.actor, session).await.unwrap();
+    server.test.clock.advance_s(30);
     server.test.app.access.sweep().await;
     ends(&mut socket).await;
     assert!(timeout(PATIENCE, live.into_body().collect()).await.is_ok(), "the feed is still open");
     assert_eq!(app().await, StatusCode::NOT_FOUND);
     assert_eq!(server.socket(session, &browser(session, &cookie)).await.err(), Some(404));
     assert_eq!(page().await, StatusCode::SEE_OTHER);
-    assert!(server.test.app.access.finish_handover(&code, session).await.is_err());
+    assert!(
+        server.test.app.access.finish_handover(&code, session).await.is_err(),
+        "the code is good, and its log-in is idle"
+    );
 }

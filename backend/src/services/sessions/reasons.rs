@@ -36,6 +36,11 @@ pub(crate) fn ends_by_itself(session: &Session) -> bool {
     verdict(session).is_some() && session.reason.as_ref().is_some_and(told)
 }
 
+/// Whether the agent says so before it has brought out what is to be kept of a scratch; all other ends it says afterwards.
+pub(crate) fn is_said_before_copying(session: &Session) -> bool {
+    session.reason.as_ref().is_some_and(|reason| ["walltime_reached", "time_too_short"].contains(&reason.code.as_str()))
+}
+
 /// Whether a run was ended as its owner asked, and its agent waits for its job to be cancelled.
 pub(crate) fn awaits_cancel(session: &Session) -> bool {
     session.kind() == JobKind::Run && session.reason.as_ref().is_some_and(|reason| reason.code == STOPPED)

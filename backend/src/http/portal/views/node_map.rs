@@ -57,7 +57,7 @@ impl Measure {
             Self::Allocation => &[Level::Empty, Level::Half, Level::Full, Level::Off],
             Self::Load => &[Level::Empty, Level::Half, Level::Full, Level::Over, Level::Unknown, Level::Off],
             Self::Gpu => &[Level::Empty, Level::Half, Level::Full, Level::Nothing, Level::Off],
-            Self::Health => &[Level::Well, Level::Drained, Level::Down, Level::Unknown],
+            Self::Health => &[Level::Well, Level::Drained, Level::Down, Level::Off, Level::Unknown],
         }
     }
 }
@@ -293,7 +293,7 @@ fn level(node: &Node, by: Measure) -> Level {
             _ => Level::Unknown,
         },
         // What a node last said before it fell silent is not its load.
-        Measure::Load if node.state == "down" => Level::Off,
+        Measure::Load if is_off(node) => Level::Off,
         Measure::Load => node.cpu_load.map_or(Level::Unknown, |load| Level::of_load(load, node.cpus)),
         Measure::Gpu if gpus.1 == 0 => Level::Nothing,
         _ if !node.available => Level::Off,
@@ -358,9 +358,14 @@ fn page(node: &NodeName) -> String {
     format!("/admin/nodes/{node}")
 }
 
+/// Whether nobody on it can say anything now.
+fn is_off(node: &Node) -> bool {
+    ["down", "powering down", "rebooting"].contains(&node.state.as_str())
+}
+
 /// The load as other programs write it; empty where nobody says it.
 fn load(node: &Node) -> String {
-    let known = node.cpu_load.filter(|_| node.state != "down");
+    let known = node.cpu_load.filter(|_| !is_off(node));
     known.map(|hundredths| format!("{:.1}", f64::from(hundredths) / 100.0)).unwrap_or_default()
 }
 
