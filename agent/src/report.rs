@@ -2,6 +2,7 @@
 //!
 //! Told whenever it has changed, but not for every step of a program that starts hundreds. What ranks do is not looked at.
 
+use eirene_core::text::one_line;
 use std::time::Duration;
 
 use eirene_tunnel::message::{
@@ -78,7 +79,7 @@ pub(crate) fn short(text: &str, most: usize) -> String {
         bytes += letter.len_utf8();
         bytes <= most
     };
-    text.chars().filter(|letter| !letter.is_control()).take_while(fits).collect()
+    one_line(text, most).chars().take_while(fits).collect()
 }
 
 #[cfg(test)]

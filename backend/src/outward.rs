@@ -1,5 +1,6 @@
 //! What all that eirened asks over HTTP has in common: who is believed to be there, how much is read, and that no secret gets into a log.
 
+use eirene_core::text::one_line;
 use std::path::Path;
 use std::time::Duration;
 
@@ -73,6 +74,5 @@ pub(crate) fn why(error: reqwest::Error) -> String {
 
 /// What somebody else says, short enough for a line of the log.
 pub(crate) fn short(text: &str) -> String {
-    let plain = |letter: char| if letter.is_control() { ' ' } else { letter };
-    text.chars().take(MOST_SAID).map(plain).collect()
+    one_line(text, MOST_SAID)
 }

@@ -1,5 +1,6 @@
 //! Printing: tables for people, JSON for programs, errors on standard error; readable without colour.
 
+use eirene_core::text::is_printable;
 use std::cell::Cell;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -77,14 +78,14 @@ pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>, when_empty: &str) -
 
 /// Names come from other people: what acts on a terminal, or turns the order of letters, must not reach it.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|c| if acts(c) && c != '\n' { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if !is_printable(c) && c != '\n' { '\u{fffd}' } else { c }).collect()
 }
 
 /// A name or a path, on one line: what acts on a terminal as an escape, what is no text as U+FFFD.
 pub(crate) fn name(bytes: &[u8]) -> String {
     let mut shown = String::with_capacity(bytes.len());
     for c in String::from_utf8_lossy(bytes).chars() {
-        if acts(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+        if is_printable(c) { shown.push(c) } else { shown.extend(c.escape_default()) }
     }
     shown
 }
@@ -94,7 +95,7 @@ fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
         let code = u32::from(c);
-        if code >= 0x7f && acts(c) {
+        if code >= 0x7f && !is_printable(c) {
             // Writing to a string does not fail.
             let _ = std::fmt::Write::write_fmt(&mut text, format_args!("\\u{code:04x}"));
         } else {
@@ -102,13 +103,6 @@ fn escaped(json: &str) -> String {
         }
     }
     text
-}
-
-/// Control characters, line ends of Unicode, and marks that turn the order of what is read (UAX #9).
-fn acts(c: char) -> bool {
-    let marks = ['\u{61c}', '\u{200e}', '\u{200f}', '\u{2028}', '\u{2029}', '\u{feff}'];
-    let turns = ('\u{202a}'..='\u{202e}').contains(&c) || ('\u{2066}'..='\u{2069}').contains(&c);
-    c.is_control() || turns || marks.contains(&c)
 }
 
 /// A number of bytes for people.

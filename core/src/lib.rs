@@ -26,6 +26,7 @@ pub mod sentence;
 pub mod session;
 pub mod space;
 pub mod storage;
+pub mod text;
 pub mod trace;
 
 pub use account::{Role, Scope, User, UserState};

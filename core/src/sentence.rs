@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::text::one_line;
+
 /// A sentence for people. There is none from a literal: it comes from the message catalogue (the crate `eirene-words`), or somebody
 /// else has said it. Whatever explains something takes one of these, so that every word of ours can be translated.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,9 +15,9 @@ impl Sentence {
         Self(text)
     }
 
-    /// What a person or another program has said, or what was written down earlier.
-    pub fn from_elsewhere(text: String) -> Self {
-        Self(text)
+    /// What a person or another program has said, or what was written down earlier, on one line.
+    pub fn from_elsewhere(text: &str) -> Self {
+        Self(one_line(text, usize::MAX))
     }
 
     /// The sentence as text.

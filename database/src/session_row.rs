@@ -94,7 +94,7 @@ impl SessionRow {
             state: place.text("state", &self.state)?,
             undetermined: self.undetermined,
             reason: match (self.reason_code, self.reason_text) {
-                (Some(code), Some(text)) => Some(Reason::new(code, Sentence::from_elsewhere(text))),
+                (Some(code), Some(text)) => Some(Reason::new(code, Sentence::from_elsewhere(&text))),
                 (None, None) => None,
                 (Some(_), None) => return Err(place.wrong("reason_text")),
                 (None, Some(_)) => return Err(place.wrong("reason_code")),

@@ -160,7 +160,7 @@ impl SpaceRow {
             created_at: place.time("created_at", self.created_at)?,
             version: self.version,
             reason: match (self.reason_code, self.reason_text) {
-                (Some(code), Some(text)) => Some(Reason::new(code, Sentence::from_elsewhere(text))),
+                (Some(code), Some(text)) => Some(Reason::new(code, Sentence::from_elsewhere(&text))),
                 (None, None) => None,
                 _ => return Err(place.wrong("reason_code")),
             },

@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use eirene_core::launcher::LauncherAnswer;
+use eirene_core::text::one_line;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
@@ -126,7 +127,7 @@ fn reason(stderr: &[u8]) -> String {
 
 /// A line that somebody else wrote, fit for a log or an answer.
 pub fn printable(line: &[u8]) -> String {
-    String::from_utf8_lossy(line).chars().filter(|c| !c.is_control()).take(MOST_LINE_CHARS).collect()
+    one_line(&String::from_utf8_lossy(line), MOST_LINE_CHARS)
 }
 
 /// Kills the child with all it started; a thread waits for it and gives back its place.

@@ -208,7 +208,7 @@ mod tests {
         let begun = Instant::now();
         let mut said = Said::new(begun);
         assert_eq!(said.hear(b"one\ntw", begun), (vec!["one".to_owned()], false));
-        assert_eq!(said.hear(b"o\x1b[2J\r\xff\n\n", begun), (vec!["two[2J\u{fffd}".to_owned()], false));
+        assert_eq!(said.hear(b"o\x1b[2J\r\xff\n\n", begun), (vec!["two\u{fffd}[2J \u{fffd}".to_owned()], false));
         let long = [vec![b'x'; 5000], b"\n".to_vec()].concat();
         assert_eq!(said.hear(&long, begun).0[0].len(), 300);
     }

@@ -63,7 +63,7 @@ pub(crate) async fn ask(
         LauncherError::Refused { code, text }
             if matches!(code.as_str(), "unknown_person" | "forbidden_person" | "bad_request") =>
         {
-            SchedulerError::Refused { reason: Reason::new(code, Sentence::from_elsewhere(text)) }
+            SchedulerError::Refused { reason: Reason::new(code, Sentence::from_elsewhere(&text)) }
         }
         error => SchedulerError::Unreachable { what: what.to_owned(), source: Some(Box::new(error)) },
     })

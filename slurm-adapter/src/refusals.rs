@@ -5,6 +5,7 @@
 
 use eirene_core::Reason;
 use eirene_core::scheduler::SchedulerError;
+use eirene_core::text::one_line;
 use eirene_words::say;
 
 /// What an error number decides.
@@ -89,8 +90,7 @@ pub(crate) fn of_node(verdict: Verdict) -> Verdict {
 
 /// Text from outside, fit for one line of a log.
 pub(crate) fn tame(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    line.chars().filter(|c| !c.is_control()).take(300).collect()
+    one_line(text, 300)
 }
 
 /// What a submit rule of the site's own says.
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn words_from_outside_are_tamed() {
-        assert_eq!(tame("a\nb\u{1b}[31m\tc"), "a b[31m c");
+        assert_eq!(tame("a\nb\u{1b}[31m\tc"), "a b\u{fffd}[31m c");
         assert_eq!(tame(&"x".repeat(1000)).len(), 300);
     }
 }

@@ -10,6 +10,7 @@ mod running;
 mod socket;
 mod turns;
 
+use eirene_core::text::one_line;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -447,7 +448,7 @@ pub(crate) fn free_port() -> Option<u16> {
 fn shown(program: &Program) -> String {
     const MOST: usize = 60;
     let text = program.command.join(" ");
-    let short: String = text.chars().filter(|c| !c.is_control()).take(MOST).collect();
+    let short = one_line(&text, MOST);
     if short.len() < text.len() { format!("{short}…") } else { short }
 }
 

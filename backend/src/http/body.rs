@@ -109,7 +109,7 @@ fn field_error(path: &str, message: &str) -> FieldError {
     let message = message.split(" at line ").next().unwrap_or(message);
     let quoted = || message.split('`').nth(1).unwrap_or("").to_owned();
     // What serde says about a value is its own; about fields that are there or not we say it.
-    let theirs = || Sentence::from_elsewhere(message.chars().take(MAX_MESSAGE).collect());
+    let theirs = || Sentence::from_elsewhere(&message.chars().take(MAX_MESSAGE).collect::<String>());
     let (field, message) = if message.starts_with("unknown field") {
         (quoted(), say("wrong.unknown_field"))
     } else if message.starts_with("missing field") {

@@ -1,5 +1,6 @@
 //! The headers of what people have in their files. To a browser it is never a document of ours: it is saved, not shown, and nothing in it runs.
 
+use eirene_core::text::is_printable;
 use std::fmt::Write as _;
 
 use axum::response::Response;
@@ -62,9 +63,7 @@ pub fn disposition(name: &[u8]) -> HeaderValue {
 
 /// Whether a character may stand in the name that is proposed.
 fn is_plain(c: char) -> bool {
-    let marks = ['\u{61c}', '\u{200e}', '\u{200f}', '\u{2028}', '\u{2029}', '\u{feff}'];
-    let turns = ('\u{202a}'..='\u{202e}').contains(&c) || ('\u{2066}'..='\u{2069}').contains(&c);
-    !c.is_control() && !['"', '\\', '/', '\''].contains(&c) && !marks.contains(&c) && !turns
+    is_printable(c) && !['"', '\\', '/', '\''].contains(&c)
 }
 
 #[cfg(test)]

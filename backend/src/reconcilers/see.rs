@@ -308,11 +308,11 @@ mod tests {
                 assert_eq!((session.state, code(&session).as_str()), (SessionState::Running, "giving_way"));
             }
             (taken.state, taken.started_at, taken.restart_count) = (JobState::Pending, None, 1);
-            taken.reason = Some(Reason::new("not_before", Sentence::from_elsewhere("Later.".into())));
+            taken.reason = Some(Reason::new("not_before", Sentence::from_elsewhere("Later.")));
             restart(&mut session, &taken);
             see(&mut session, &taken);
             assert_eq!((session.state, code(&session).as_str()), (SessionState::Queued, "preempted"));
-            taken.reason = Some(Reason::new("held_by_operator", Sentence::from_elsewhere("Held.".into())));
+            taken.reason = Some(Reason::new("held_by_operator", Sentence::from_elsewhere("Held.")));
             see(&mut session, &taken);
             assert_eq!(code(&session), "held_by_operator", "what needs somebody's help is told");
             // The scheduler still remembers the preemption of the earlier start.

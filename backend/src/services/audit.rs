@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use eirene_core::audit::{AuditEvent, NewAuditEvent};
+use eirene_core::text::one_line;
 use eirene_core::{Clock, JobKind, Session, SessionId, UserId};
 use eirene_database::Db;
 use jiff::{SignedDuration, Timestamp};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::error::AppError;
 use crate::services::actor::Actor;
@@ -94,8 +95,12 @@ impl Audit {
         is_news
     }
 
-    /// Writes one event. What was done is done: a failure is logged and does not reach the caller.
-    pub async fn record(&self, event: NewAuditEvent) {
+    /// Writes one event, with printable text alone. What was done is done: a failure is logged and does not reach the caller.
+    pub async fn record(&self, mut event: NewAuditEvent) {
+        for text in [Some(&mut event.actor), Some(&mut event.target), event.address.as_mut()].into_iter().flatten() {
+            *text = one_line(text, usize::MAX);
+        }
+        printable(&mut event.details);
         if let Err(error) = self.db.append_audit(&event, self.clock.now()).await {
             tracing::error!(%error, action = event.action, target = event.target, "An audit event could not be written");
         }
@@ -106,6 +111,16 @@ impl Audit {
         actor.require_admin()?;
         let limit = query.limit.clamp(1, MAX_PAGE);
         Ok(self.db.audit_events(query.before, limit, query.actor.as_deref(), query.action.as_deref()).await?)
+    }
+}
+
+/// Makes every text in `details` one line.
+fn printable(details: &mut Value) {
+    match details {
+        Value::String(text) => *text = one_line(text, usize::MAX),
+        Value::Array(items) => items.iter_mut().for_each(printable),
+        Value::Object(fields) => fields.values_mut().for_each(printable),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use eirene_core::secret::Secret;
+use eirene_core::text::one_line;
 use eirene_core::{Clock, LoginId, User};
 use eirene_database::{Counting, Db, Login};
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -87,7 +88,7 @@ impl Logins {
             last_seen_at: now,
             expires_at: now + ABSOLUTE,
             address: address.map(|a| a.to_string()),
-            user_agent: Some(user_agent.chars().filter(|c| !c.is_control()).take(MAX_USER_AGENT).collect()),
+            user_agent: Some(one_line(user_agent, MAX_USER_AGENT)),
         };
         if !self.db.insert_login(user.access_epoch, &login, &secret.hash()).await? {
             // The password was changed, or the account disabled, while it was being checked.

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use eirene_core::text::one_line;
 use eirene_core::{NodeName, Session, SessionId, SessionState};
 use eirene_tunnel::message::{
     Amount, MAX_NODES, MAX_SCRATCH_NODES, MAX_STEPS, NodeReport, NodeState, ScratchReport, StepReport,
@@ -189,8 +190,7 @@ fn running(step: &StepReport) -> RunningStep {
 
 /// One short printable line out of hostile text.
 pub(crate) fn clean(text: &str) -> String {
-    let printable = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    printable.take(MAX_TEXT).collect::<String>().trim().to_owned()
+    one_line(text, MAX_TEXT)
 }
 
 #[cfg(test)]
@@ -222,7 +222,7 @@ mod tests {
         assert!(first.note(nodes.clone(), vec![step(&["c2"])]));
         assert!(!first.note(nodes.clone(), vec![step(&["c2"])]), "nothing is new");
         let told = reports.of(&session);
-        assert_eq!(told[0].steps[0].command, "python train.py [2J");
+        assert_eq!(told[0].steps[0].command, "python train.py\u{fffd}[2J");
         assert_eq!((told[1].state, told[1].text.as_deref()), (Some(NodeState::Lost), Some("its helper has ended")));
         assert!(told[1].steps.is_empty() && told.len() == 2);
         let second = reports.open(session.id);

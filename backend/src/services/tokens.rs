@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use eirene_core::secret::Secret;
+use eirene_core::text::is_printable;
 use eirene_core::{Clock, Scope, Sentence, TokenId, User};
 use eirene_database::{ApiToken, Db};
 use eirene_words::{say, say_with};
@@ -176,7 +177,7 @@ fn check(name: &str, expires_in_s: Option<u64>, scopes: &[Scope]) -> Result<(), 
     let mut errors = Vec::new();
     let mut wrong = |field: &str, message: Sentence| errors.push(FieldError::new(field, message));
     let length = name.chars().count();
-    if length == 0 || length > MAX_NAME || name.trim() != name || name.chars().any(char::is_control) {
+    if length == 0 || length > MAX_NAME || name.trim() != name || !name.chars().all(is_printable) {
         wrong("name", say_with("wrong.printable", &[("n", &MAX_NAME.to_string())]));
     }
     if expires_in_s.is_some_and(|s| s == 0 || s > MAX_EXPIRES_IN_S) {

@@ -18,7 +18,7 @@ use crate::cause;
 
 /// What the scheduler of a test says.
 pub(super) fn said(text: &str) -> Sentence {
-    Sentence::from_elsewhere(text.to_owned())
+    Sentence::from_elsewhere(text)
 }
 
 /// What the next submit does.

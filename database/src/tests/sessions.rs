@@ -15,8 +15,7 @@ fn full(owner: &User) -> Session {
     session.state = SessionState::Running;
     session.desired = Desired::Ended;
     session.undetermined = true;
-    session.reason =
-        Some(Reason::new("waiting_for_resources", Sentence::from_elsewhere("It waits for a free GPU".to_owned())));
+    session.reason = Some(Reason::new("waiting_for_resources", Sentence::from_elsewhere("It waits for a free GPU")));
     session.submit_begun_at = Some(at(1));
     session.job = Some(JobIdentity { cluster: "demo".to_owned(), id: u32::MAX, submitted_at: at(2) });
     session.restart_count = 3;

@@ -98,7 +98,7 @@ on_both! {
             hint_said: Some("it says '; --".into()),
             desired: SpaceDesired::Retired,
             undetermined: true,
-            reason: Some(Reason::new("storage_away", Sentence::from_elsewhere("it does not answer".into()))),
+            reason: Some(Reason::new("storage_away", Sentence::from_elsewhere("it does not answer"))),
             // Some file systems number by 64 bits.
             made_at: Some(MadeAt { inode: u64::MAX - 1, identity }),
             limit_bytes: Limit::At(Bytes(1 << 50)),

@@ -20,6 +20,6 @@ pub(crate) struct TextError {
 
 impl TextError {
     fn new(what: &'static str, text: &str) -> Self {
-        Self { what, text: text.chars().filter(|c| !c.is_control()).take(80).collect() }
+        Self { what, text: eirene_core::text::one_line(text, 80) }
     }
 }

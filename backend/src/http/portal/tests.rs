@@ -106,7 +106,7 @@ fn a_session_says_why_in_a_sentence_and_when_it_may_start() {
     let samples = Samples::new().unwrap();
     let words = words();
     let mut session = samples.session("x", SessionState::Queued).unwrap();
-    session.reason = Some(Reason::new("priority", Sentence::from_elsewhere("others in `main` come first".to_owned())));
+    session.reason = Some(Reason::new("priority", Sentence::from_elsewhere("others in `main` come first")));
     session.start_estimate = Some(samples.now + jiff::SignedDuration::from_mins(5));
     let view = SessionView::new(words, &session, samples.now);
     assert_eq!((view.line, view.reason), (words.get("line.queued"), "Others in “main” come first.".to_owned()));

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use eirene_core::{UserId, UserState};
+use eirene_core::{Sentence, UserId, UserState};
 use serde_json::json;
 
 use super::*;
@@ -104,6 +104,32 @@ async fn wrong_names_and_passwords_look_alike_and_are_written_down() {
     assert_eq!(events.len(), 6);
     assert!(events.iter().all(|event| event.outcome == "refused" && event.actor.chars().count() <= 64));
     assert!(events.iter().all(|event| event.address.as_deref() == Some("127.0.0.1") && event.request_id.is_some()));
+}
+
+#[tokio::test]
+async fn no_text_acts_once_it_is_written_down() {
+    let server = Server::start().await;
+    let hostile = "a\u{1b}[2J\u{9b}31m\u{202e}\r\n\u{2028}b";
+    let cleaned = "a\u{fffd}[2J\u{fffd}31m\u{fffd} b";
+    assert_eq!(server.log_in(hostile, "x").await.status, StatusCode::UNAUTHORIZED);
+    let events = server.test.app.db.audit_events(None, 1, None, Some("login")).await.unwrap();
+    assert_eq!((events[0].actor.as_str(), events[0].target.as_str()), (cleaned, cleaned));
+
+    let details = json!({"file": hostile, "nested": [{"text": hostile}], "n": 1});
+    let event = crate::services::audit::by_system("test", "test.write", hostile, "ok", details);
+    server.test.app.audit.record(event).await;
+    let events = server.test.app.db.audit_events(None, 1, None, Some("test.write")).await.unwrap();
+    let expected = json!({"file": cleaned, "nested": [{"text": cleaned}], "n": 1});
+    assert_eq!((events[0].target.as_str(), &events[0].details), (cleaned, &expected));
+
+    server.account("ada", Role::Researcher).await;
+    let ask = Ask::new("POST", "/api/v1/tokens").with("authorization", &basic("ada", PASSWORD));
+    let token = server.portal(ask.json(&json!({"name": hostile}))).await;
+    assert_eq!(token.status, StatusCode::UNPROCESSABLE_ENTITY);
+    let reason = Sentence::from_elsewhere(hostile);
+    assert_eq!(reason.as_str(), cleaned, "what agents and schedulers say");
+    assert_eq!(crate::services::nodes::clean(hostile), cleaned);
+    assert_eq!(crate::outward::short(hostile), cleaned);
 }
 
 #[tokio::test]

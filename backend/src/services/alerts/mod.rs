@@ -13,6 +13,7 @@ mod text;
 mod watch;
 pub(crate) mod webhook;
 
+use eirene_core::text::is_printable;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex as StdMutex};
 
@@ -527,7 +528,7 @@ pub(crate) fn no_job() -> FieldError {
 
 fn wrong_text(field: &str, text: &str, most: usize) -> Option<FieldError> {
     let length = text.chars().count();
-    let is_right = (1..=most).contains(&length) && text.trim() == text && !text.chars().any(char::is_control);
+    let is_right = (1..=most).contains(&length) && text.trim() == text && text.chars().all(is_printable);
     (!is_right).then(|| FieldError::new(field, say_with("wrong.printable", &[("n", &most.to_string())])))
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use eirene_core::alert::AlertRule;
+use eirene_core::text::one_line;
 use eirene_core::{Session, SessionState};
 use jiff::Timestamp;
 use rustls_pki_types::CertificateDer;
@@ -62,8 +63,7 @@ pub(crate) struct Certificate {
 
 /// One short line out of a text of others.
 fn short(text: &str) -> String {
-    let printable = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    printable.take(MOST_TEXT).collect::<String>().trim().to_owned()
+    one_line(text, MOST_TEXT)
 }
 
 fn reading(rule: AlertRule, subject: &str, value: f64, details: &[(&str, &str)]) -> Reading {
@@ -271,7 +271,7 @@ mod tests {
             code: "mount_stale",
             severity,
             about: "root:scratch".into(),
-            text: Sentence::from_elsewhere("It does not answer.".into()),
+            text: Sentence::from_elsewhere("It does not answer."),
         };
         let findings = [finding(Severity::Broken), finding(Severity::Warning)];
         let in_days = |path, days: i64| certificate(path, Some(1000 + days * 86_400));
@@ -316,7 +316,7 @@ mod tests {
         let test = TestApp::new().await;
         let ada = test.ada().await;
         let (session, _) = test.app.sessions.start(&ada, TestApp::wish(), None).await.unwrap();
-        let silent = Reason::new("agent_silent", Sentence::from_elsewhere("x".into()));
+        let silent = Reason::new("agent_silent", Sentence::from_elsewhere("x"));
         let of = |away: bool| Session {
             state: SessionState::Running,
             reason: away.then(|| silent.clone()),

@@ -228,7 +228,7 @@ pub(crate) fn scratch_trouble(trouble: ScratchTrouble, text: &str) -> Reason {
 /// The agent gave up on app or program; it says why or it does not.
 pub(crate) fn agent_failed(kind: JobKind, text: Option<&str>) -> Reason {
     match (text, kind) {
-        (Some(text), _) => Reason::new("agent_failed", Sentence::from_elsewhere(text.to_owned())),
+        (Some(text), _) => Reason::new("agent_failed", Sentence::from_elsewhere(text)),
         (None, JobKind::Session) => because("agent_failed"),
         (None, JobKind::Run) => Reason::new("agent_failed", say("reason.program_not_started")),
     }

@@ -269,7 +269,7 @@ impl Findings {
         let Some(can) = &snapshot.capabilities else { return };
         if can.version == Known::Missing(Why::DidNotAnswer) {
             let said = match &snapshot.nodes {
-                Asked::Failed(trouble) => Sentence::from_elsewhere(trouble.text.clone()),
+                Asked::Failed(trouble) => Sentence::from_elsewhere(&trouble.text),
                 Asked::Got(_) | Asked::Unsupported => say("finding.no_reason"),
             };
             let text = say_with("finding.tool_missing", &[("what", can.name), ("said", said.as_str())]);

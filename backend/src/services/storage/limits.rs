@@ -151,7 +151,7 @@ fn refused(error: &StorageError) -> AppError {
             AppError::Conflict { code: "not_understood", text: say_with("problem.not_kept", &[("said", what)]) }
         }
         StorageError::Invalid(text) => {
-            AppError::Invalid(vec![FieldError::new("limit_bytes", Sentence::from_elsewhere(text.clone()))])
+            AppError::Invalid(vec![FieldError::new("limit_bytes", Sentence::from_elsewhere(text))])
         }
         StorageError::NoSuchPlace { .. } => AppError::NotFound,
         StorageError::Away { .. } => away(error),

@@ -219,7 +219,7 @@ fn changes(last: &Known, nodes: &[Node], at: Timestamp) -> Vec<NodeChange> {
 fn refused(error: &SchedulerError) -> AppError {
     match error {
         SchedulerError::Refused { reason } => {
-            let text = Sentence::from_elsewhere(reason.text.clone());
+            let text = Sentence::from_elsewhere(&reason.text);
             match reason.code.as_str() {
                 "node_unknown" => AppError::NotFound,
                 "node_not_permitted" => AppError::Conflict { code: "node_not_permitted", text },

@@ -65,7 +65,7 @@ async fn how_a_scratch_is_is_told_as_it_goes_and_only_its_changes_are_written() 
     let phase = async |phase| door.row().await.scratch_state.is_some_and(|known| known.phase == phase);
     door.until("kept", async || phase(ScratchPhase::Kept).await).await;
     let kept = door.row().await;
-    let on = KeptOn::new("c2".parse().unwrap(), Some("no room [2J".into()));
+    let on = KeptOn::new("c2".parse().unwrap(), Some("no room\u{fffd}[2J".into()));
     assert_eq!(kept.scratch_state.as_ref().unwrap().kept, [on]);
     assert_eq!(kept.version, version + 2, "what only moves is not written, nor what goes back");
     agent.say(&scratch(ScratchWord::Done, 0, Vec::new())).await;

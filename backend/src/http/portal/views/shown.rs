@@ -1,22 +1,19 @@
 //! Names, sizes and permissions of files as people read them. The page's modules show what they fetch by the same rules and the same words
 //! (`static/js/shown.js`).
 
+use eirene_core::text::is_printable;
 use eirene_files_protocol::{EntryKind, Moment};
 use eirene_words::Words;
 use jiff::Timestamp;
 
 use super::format::Time;
 
-/// Marks that turn the direction of writing or hide where a line ends.
-const MARKS: [char; 6] = ['\u{61c}', '\u{200e}', '\u{200f}', '\u{2028}', '\u{2029}', '\u{feff}'];
-
 /// A name as it is shown: control characters as their pictures, what would turn the writing around as U+FFFD, and all else as it is.
 pub(crate) fn plain(name: &str) -> String {
     let picture = |c: char| match u32::from(c) {
         code @ 0..=0x1f => char::from_u32(0x2400 + code).unwrap_or(char::REPLACEMENT_CHARACTER),
         0x7f => '\u{2421}',
-        0x80..=0x9f | 0x202a..=0x202e | 0x2066..=0x2069 => char::REPLACEMENT_CHARACTER,
-        _ if MARKS.contains(&c) => char::REPLACEMENT_CHARACTER,
+        _ if !is_printable(c) => char::REPLACEMENT_CHARACTER,
         _ => c,
     };
     name.chars().map(picture).collect()

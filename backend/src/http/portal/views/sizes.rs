@@ -1,6 +1,7 @@
 //! What takes the room in a space: the largest directories of one, with bars.
 
 use eirene_core::Space;
+use eirene_core::text::is_printable;
 use eirene_files_protocol::RelativePath;
 use eirene_words::Words;
 use serde::Serialize;
@@ -184,12 +185,10 @@ pub(crate) fn query(path: &RelativePath) -> String {
 /// What a path ends in, to be read: what would not be seen, or would turn what stands beside it around, is a sign.
 fn last_name(path: &RelativePath) -> String {
     let name = path.split_last().map(|(_, name)| String::from_utf8_lossy(name.as_bytes()).into_owned());
-    name.unwrap_or_default().chars().map(|letter| if is_hidden(letter) { '\u{fffd}' } else { letter }).collect()
-}
-
-fn is_hidden(letter: char) -> bool {
-    letter.is_control()
-        || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+    name.unwrap_or_default()
+        .chars()
+        .map(|letter| if is_printable(letter) { letter } else { char::REPLACEMENT_CHARACTER })
+        .collect()
 }
 
 /// What takes the room.
