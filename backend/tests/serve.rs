@@ -49,6 +49,7 @@ impl Portal {
             format!("{}\n", database.replace("{}", &path("eirene.db"))),
         )
         .unwrap();
+        std::fs::create_dir(directory.path().join("state")).unwrap();
         let mut portal = Self { directory, address, child: None };
         let arguments = ["create-admin", "--username", "root.admin", "--password-stdin"];
         let mut made = portal.command(&arguments).stdin(Stdio::piped()).spawn().unwrap();

@@ -6,7 +6,7 @@ use clap::Args;
 use eirene_database::Db;
 use secrecy::ExposeSecret as _;
 
-use super::{ConfigFile, open, say};
+use super::{ConfigFile, open, owner, say};
 
 /// Where to.
 #[derive(Debug, Args)]
@@ -28,7 +28,7 @@ pub(super) struct Restore {
 
 impl Backup {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let db = open::database(&self.file.load()?).await?;
+        let db = open::own_database(&self.file.load()?).await?;
         db.backup_to(&self.path).await?;
         db.close().await;
         say(&format!("The database was copied to `{}`.", self.path.display()));
@@ -38,7 +38,9 @@ impl Backup {
 
 impl Restore {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let url = self.file.load()?.database_url()?;
+        let config = self.file.load()?;
+        owner::check_maker(&config.server.state_dir, nix::unistd::geteuid())?;
+        let url = config.database_url()?;
         let version = Db::restore_from(&self.path, url.expose_secret()).await?;
         let db = Db::open(url.expose_secret()).await?;
         db.migrate().await?;

@@ -8,6 +8,7 @@ mod config;
 mod doctor;
 mod image;
 mod open;
+mod owner;
 mod serve;
 mod support;
 #[cfg(test)]
@@ -91,7 +92,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Serve(file) => serve::serve(file.load()?).await?,
         Command::Migrate(file) => {
-            let db = open::database(&file.load()?).await?;
+            let db = open::own_database(&file.load()?).await?;
             db.migrate().await?;
             say("The database is up to date.");
         }

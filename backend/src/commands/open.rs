@@ -7,6 +7,7 @@ use eirene_core::{Clock, Role, SystemClock, User, UserId, UserState};
 use eirene_database::Db;
 use secrecy::ExposeSecret as _;
 
+use super::owner;
 use crate::config::Config;
 use crate::services::access::Access;
 use crate::services::accounts::Accounts;
@@ -23,6 +24,12 @@ pub(super) struct Offline {
     pub(super) operator: Actor,
 }
 
+/// The database of the configuration, for a command that runs beside the portal or before it: as the portal's user.
+pub(super) async fn own_database(config: &Config) -> anyhow::Result<Db> {
+    owner::check(&config.server.state_dir, nix::unistd::geteuid())?;
+    database(config).await
+}
+
 /// The database of the configuration.
 pub(super) async fn database(config: &Config) -> anyhow::Result<Db> {
     let url = config.database_url()?;
@@ -31,7 +38,7 @@ pub(super) async fn database(config: &Config) -> anyhow::Result<Db> {
 
 /// Opens the database, brings it up to date, and puts the services on it.
 pub(super) async fn offline(config: &Config) -> anyhow::Result<Offline> {
-    let db = database(config).await?;
+    let db = own_database(config).await?;
     db.migrate().await.context("the database could not be brought up to date")?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let audit = Audit::new(db.clone(), clock.clone());

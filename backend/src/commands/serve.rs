@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::task::TaskTracker;
 use tracing_subscriber::EnvFilter;
 
-use super::open;
+use super::{open, owner};
 use crate::app::{App, Ports};
 use crate::config::{Adapter, Config, LogFormat};
 use crate::http;
@@ -41,6 +41,7 @@ pub(super) async fn serve(config: Config) -> anyhow::Result<()> {
     install_tls_provider()?;
     let config = Arc::new(config);
     prepare_state_dir(&config.server.state_dir)?;
+    owner::check_files(&config.server.state_dir)?;
     let listener = bind(config.server.listen, "the portal").await?;
     let tunnel_listener = bind(config.tunnel.listen, "the tunnel").await?;
     let metrics_listener = match config.metrics.listen {

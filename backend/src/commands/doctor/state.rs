@@ -7,6 +7,7 @@ use std::path::Path;
 use rustix::fs::{Access, access, statvfs};
 
 use super::Finding;
+use crate::commands::owner;
 use crate::config::Config;
 use crate::tunnel::TunnelIdentity;
 
@@ -25,7 +26,10 @@ pub(super) fn state_dir(path: &Path) -> Finding {
     if mode & 0o077 != 0 {
         return Finding::Broken(format!("`{name}` is open to others (mode {mode:o}): chmod 0700 {name}"));
     }
-    Finding::Good(format!("`{name}` is private"))
+    match owner::check(path, nix::unistd::geteuid()) {
+        Ok(()) => Finding::Good(format!("`{name}` is private")),
+        Err(error) => Finding::Broken(error.to_string()),
+    }
 }
 
 /// Samples of sessions, from outside: eirened has them to itself, and `/readyz` says whether it writes them.
