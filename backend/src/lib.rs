@@ -8,6 +8,7 @@ pub mod beegfs_tool;
 mod cause;
 pub mod commands;
 pub mod config;
+mod crowd;
 pub mod error;
 pub mod files;
 pub mod http;

@@ -20,7 +20,6 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -28,15 +27,14 @@ use tokio_util::task::TaskTracker;
 use self::progress::Progress;
 use crate::app::App;
 use crate::config::{Config, Network};
+use crate::crowd::{Crowd, Most};
 use crate::http::host::session_within;
 use crate::http::{self, HttpService};
-use crate::places::{Place, Places};
 use crate::workers::WorkerId;
 
-/// Connections at once.
-const MOST_CONNECTIONS: usize = 8192;
-/// Connections at once of one address, or one IPv6 network; our own proxies may have all.
-const MOST_OF_ONE: usize = 512;
+/// Connections at once: in all; of one address or one IPv6 network where nobody has signed in, and of one person; and with a long head. Our own
+/// proxies may have all.
+const MOST: Most = Most { in_all: 8192, of_one: 512, long_heads: 64 };
 /// How long a write may wait for the other side to read anything.
 const WRITE_WAIT: Duration = Duration::from_mins(1);
 /// Time for a TLS handshake.
@@ -44,9 +42,10 @@ const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
 /// Time for the head of a request, from when the one before it on the connection was answered. Clients keep a quiet connection for as long as 90 s
 /// (Go, reqwest) and use it again: it is theirs to end, since a request that crosses with our end of it is lost.
 const HEAD_WAIT: Duration = Duration::from_mins(2);
-/// Most that is read at once, and so the longest head of a request. Uploads are faster the larger it is; so is what each of many connections may
-/// have the portal keep before it is known whose it is.
-const MAX_BUFFER: usize = 128 * 1024;
+/// Most that is read at once, and so the longest head of a request: scripts of a session can have a browser send all its 180 cookies of 4 KiB to every
+/// host of the site's domain. What few connections at once may have the portal keep before it is known whose it is: beyond [`progress::LONG_HEAD`]
+/// they wait for each other.
+const MAX_BUFFER: usize = 1024 * 1024;
 /// How often the certificate's files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// Most of what a connection says first that is looked at.
@@ -143,33 +142,26 @@ pub fn read_certificate(certificate: &Path, key: &Path) -> anyhow::Result<Certif
 
 /// Accepts until eirened ends, and lets `service` answer.
 pub async fn serve(app: App, service: HttpService, listener: TcpListener, tls: Option<Tls>, tracker: TaskTracker) {
-    let limits = Limits { of_one: Places::new(MOST_OF_ONE), write_wait: WRITE_WAIT };
+    let limits = Limits { crowd: Crowd::new(MOST), write_wait: WRITE_WAIT };
     serve_within(limits, app, service, listener, tls, tracker).await;
 }
 
-/// An address has as many connections as it may have.
-#[derive(Debug)]
-struct TooMany;
-
 /// What one peer may take up.
 struct Limits {
-    of_one: Places<IpAddr>,
+    crowd: Crowd,
     write_wait: Duration,
 }
 
-impl Limits {
-    /// A place for a connection from `peer`; none for one that is not counted.
-    fn admit(&self, peer: IpAddr, trusted: &[Network]) -> Result<Option<Place<IpAddr>>, TooMany> {
-        if trusted.iter().any(|network| network.contains(peer)) {
-            return Ok(None);
-        }
-        let whole = match peer {
-            // Whoever has one address of a network there has them all.
-            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
-            IpAddr::V4(_) => peer,
-        };
-        self.of_one.take(whole).map(Some).ok_or(TooMany)
+/// By what connections from `peer` are counted; none for our own proxies.
+fn counted_by(peer: IpAddr, trusted: &[Network]) -> Option<IpAddr> {
+    if trusted.iter().any(|network| network.contains(peer)) {
+        return None;
     }
+    Some(match peer {
+        // Whoever has one address of a network there has them all.
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        IpAddr::V4(_) => peer,
+    })
 }
 
 async fn serve_within(
@@ -180,9 +172,7 @@ async fn serve_within(
     tls: Option<Tls>,
     tracker: TaskTracker,
 ) {
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let accepted = tokio::select! {
             () = app.shutdown.cancelled() => return,
             accepted = listener.accept() => accepted,
@@ -196,8 +186,8 @@ async fn serve_within(
             }
         };
         let peer = peer.ip().to_canonical();
-        let Ok(own_place) = limits.admit(peer, &app.config.server.trusted_proxies) else {
-            tracing::debug!(%peer, "An address has too many connections");
+        let Some(guest) = limits.crowd.admit(counted_by(peer, &app.config.server.trusted_proxies)) else {
+            tracing::debug!(%peer, "There are too many connections");
             continue;
         };
         // Small answers must not wait for the other side's delayed acknowledgement.
@@ -207,13 +197,18 @@ async fn serve_within(
         tracker.spawn(async move {
             let worker = tokio::select! {
                 () = app.shutdown.cancelled() => return,
+                () = guest.gives_way() => return,
                 worker = home(&app, &stream) => worker,
             };
             let Some(worker) = worker else { return };
             let shutdown = app.shutdown.clone();
             let carry = move |stream| async move {
-                connection(service, Progress::new(stream, write_wait), peer, tls, shutdown).await;
-                drop((place, own_place));
+                let stream = Progress::new(stream, write_wait, guest.standing());
+                let service = service.connection(peer, Some(guest.standing()));
+                tokio::select! {
+                    () = guest.gives_way() => tracing::debug!(%peer, "A connection gave way to another"),
+                    () = connection(service, stream, tls, shutdown) => {}
+                }
             };
             if let Err(error) = app.workers.hand_over(worker, &carrying, stream, carry) {
                 tracing::warn!(%error, "A connection could not be handed over");
@@ -239,21 +234,20 @@ async fn home(app: &App, stream: &TcpStream) -> Option<WorkerId> {
 }
 
 async fn connection(
-    service: HttpService,
+    service: http::Connection,
     stream: Progress<TcpStream>,
-    peer: IpAddr,
     tls: Option<Tls>,
     shutdown: CancellationToken,
 ) {
-    let Some(tls) = tls else { return exchange(service, stream, peer, shutdown).await };
+    let Some(tls) = tls else { return exchange(service, stream, shutdown).await };
     match tokio::time::timeout(HANDSHAKE_WAIT, tls.acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => exchange(service, stream, peer, shutdown).await,
+        Ok(Ok(stream)) => exchange(service, stream, shutdown).await,
         Ok(Err(error)) => tracing::debug!(%error, "A TLS handshake failed"),
         Err(_) => tracing::debug!("A TLS handshake took too long"),
     }
 }
 
-async fn exchange<S>(service: HttpService, stream: S, peer: IpAddr, shutdown: CancellationToken)
+async fn exchange<S>(service: http::Connection, stream: S, shutdown: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -262,7 +256,7 @@ where
         .header_read_timeout(HEAD_WAIT)
         .half_close(false)
         .max_buf_size(MAX_BUFFER)
-        .serve_connection(TokioIo::new(stream), service.connection(peer))
+        .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     tokio::pin!(served);
     let result = tokio::select! {
@@ -303,7 +297,8 @@ mod tests {
         let test = TestApp::new().await;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (limits, tracker) = (Limits { of_one: Places::new(most), write_wait }, TaskTracker::new());
+        let most = Most { in_all: 9, of_one: most, long_heads: 1 };
+        let (limits, tracker) = (Limits { crowd: Crowd::new(most), write_wait }, TaskTracker::new());
         let service = http::service(test.app.clone());
         tokio::spawn(serve_within(limits, test.app.clone(), service, listener, None, tracker.clone()));
         (test, address, tracker)
@@ -319,15 +314,55 @@ mod tests {
         matches!(read, Ok(count) if count > 0).then_some(stream)
     }
 
+    /// Whether the portal has closed it.
+    async fn is_closed(stream: &mut TcpStream) -> bool {
+        matches!(timeout(PATIENCE, stream.read(&mut [0; 4096])).await, Ok(Ok(0) | Err(_)))
+    }
+
     #[tokio::test]
-    async fn an_address_has_so_many_connections_and_no_more() {
+    async fn connections_that_trickle_keep_nobody_out() {
         let (_test, address, _) = start(2, WRITE_WAIT).await;
-        let (first, second) = (answered(address).await, answered(address).await);
-        assert!(first.is_some() && second.is_some());
-        assert!(answered(address).await.is_none(), "a third");
-        drop(first);
-        let again = async { while answered(address).await.is_none() {} };
-        timeout(PATIENCE, again).await.expect("its place is not free again");
+        let mut trickling = Vec::new();
+        for _ in 0..2 {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(&ASK[..9]).await.unwrap();
+            trickling.push(stream);
+        }
+        let honest = answered(address).await.expect("the oldest gives way");
+        assert!(is_closed(&mut trickling[0]).await);
+        trickling[1].write_all(&ASK[9..]).await.unwrap();
+        assert!(!is_closed(&mut trickling[1]).await, "the other is answered");
+        drop(honest);
+    }
+
+    /// A request with so many cookies of 4 KiB beside ours.
+    fn with_cookies(host: &str, path: &str, ours: &str, count: usize) -> String {
+        let bomb = format!("bomb={}; ", "x".repeat(4080)).repeat(count);
+        format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncookie: {bomb}{ours}\r\n\r\n")
+    }
+
+    #[tokio::test]
+    async fn a_browser_with_all_the_cookies_it_can_have_gets_every_page() {
+        let (test, address, _) = start(9, WRITE_WAIT).await;
+        let session = format!("{}.{}", SessionId::generate(), test.app.config.server.apps_domain);
+        // Two at once: they wait for each other.
+        for (host, path, expected) in [
+            ("eirene.localhost:8080", "/login", "HTTP/1.1 200 "),
+            ("eirene.localhost:8080", "/static/none.css", "HTTP/1.1 404 "),
+            (session.as_str(), "/lab", "HTTP/1.1 404 "),
+        ] {
+            let ask = || async {
+                let mut stream = TcpStream::connect(address).await.unwrap();
+                stream.write_all(with_cookies(host, path, "a=b", 180).as_bytes()).await.unwrap();
+                let mut answer = Vec::new();
+                timeout(PATIENCE, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
+                String::from_utf8_lossy(&answer).into_owned()
+            };
+            let (one, other) = tokio::join!(ask(), ask());
+            for answer in [one, other] {
+                assert!(answer.starts_with(expected), "{path}: {}", &answer[..answer.len().min(300)]);
+            }
+        }
     }
 
     #[tokio::test]
@@ -381,14 +416,12 @@ mod tests {
 
     #[test]
     fn a_network_counts_as_one_and_a_trusted_proxy_not_at_all() {
-        let limits = Limits { of_one: Places::new(1), write_wait: WRITE_WAIT };
         let trusted: Vec<Network> = vec!["10.0.0.0/8".parse().unwrap()];
-        let admit = |peer: &str| limits.admit(peer.parse().unwrap(), &trusted);
-        let held = [admit("10.0.0.1"), admit("10.0.0.1"), admit("2001:db8::1"), admit("198.51.100.1")];
-        assert!(held.iter().all(Result::is_ok));
-        assert!(admit("2001:db8::ffff:1").is_err());
-        assert!(admit("198.51.100.1").is_err());
-        assert!(admit("2001:db8:0:1::1").is_ok() && admit("198.51.100.2").is_ok());
+        let by = |peer: &str| counted_by(peer.parse().unwrap(), &trusted);
+        assert_eq!(by("10.0.0.1"), None);
+        assert_eq!(by("2001:db8::1"), by("2001:db8::ffff:1"));
+        assert_ne!(by("2001:db8::1"), by("2001:db8:0:1::1"));
+        assert_ne!(by("198.51.100.1"), by("198.51.100.2"));
     }
 
     fn make_pair(directory: &Path) {

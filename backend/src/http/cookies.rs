@@ -13,6 +13,11 @@ pub const LOGIN: &str = "__Host-eirene";
 pub const APP: &str = "__Host-eirene_app";
 /// What all our cookies' names begin with: none of them reaches an app, and no app can set one.
 pub const PREFIX: &str = "__Host-eirene";
+/// What stands between two cookies.
+const SEPARATOR: &[u8] = b"; ";
+/// Most bytes of cookies that an app gets. Scripts of another session can set cookies for all of them; Node refuses a head of 16 KiB, Tornado one of
+/// 64 KiB.
+const MOST_FOR_APP: usize = 8 * 1024;
 /// No value of ours is longer.
 const MAX_VALUE: usize = 128;
 
@@ -31,16 +36,24 @@ pub fn pairs(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
         .filter_map(|pair| pair.trim().split_once('='))
 }
 
-/// Takes our cookies out of a request and leaves the others.
+/// Takes our cookies out of a request and leaves the others, as far as an app reads them: of more than [`MOST_FOR_APP`] the longest are left out.
 pub fn strip(headers: &mut HeaderMap) {
-    if !headers
-        .get_all(header::COOKIE)
-        .iter()
-        .any(|v| v.as_bytes().windows(PREFIX.len()).any(|w| w == PREFIX.as_bytes()))
-    {
+    let has_ours = |value: &HeaderValue| value.as_bytes().windows(PREFIX.len()).any(|w| w == PREFIX.as_bytes());
+    let cookies = headers.get_all(header::COOKIE);
+    let bytes: usize = cookies.iter().map(HeaderValue::len).sum();
+    if bytes <= MOST_FOR_APP && !cookies.iter().any(has_ours) {
         return;
     }
-    rewrite(headers, |pair| !pair.starts_with(PREFIX.as_bytes()), None);
+    let is_ours = |pair: &[u8]| pair.starts_with(PREFIX.as_bytes());
+    let length = |pair: &[u8]| pair.len() + SEPARATOR.len();
+    let mut lengths: Vec<usize> = split(headers).filter(|pair| !is_ours(pair)).map(length).collect();
+    lengths.sort_unstable();
+    let (mut left, mut longest) = (MOST_FOR_APP, 0);
+    for equals in lengths.chunk_by(|a, b| a == b) {
+        let Some(rest) = left.checked_sub(equals.iter().sum()) else { break };
+        (left, longest) = (rest, equals[0]);
+    }
+    rewrite(headers, |pair| !is_ours(pair) && length(pair) <= longest, None);
 }
 
 /// Puts a cookie into a request, in the place of all of its name.
@@ -49,11 +62,15 @@ pub fn replace(headers: &mut HeaderMap, name: &str, value: &str) {
     rewrite(headers, |pair| !has_name(pair), Some(&format!("{name}={value}")));
 }
 
+fn split(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    let pairs = headers.get_all(header::COOKIE).iter().flat_map(|header| header.as_bytes().split(|b| *b == b';'));
+    pairs.map(<[u8]>::trim_ascii).filter(|pair| !pair.is_empty())
+}
+
 /// Keeps these cookies of a request, with `more` at their end, in one header.
 fn rewrite(headers: &mut HeaderMap, keep: impl Fn(&[u8]) -> bool, more: Option<&str>) {
-    let pairs = headers.get_all(header::COOKIE).iter().flat_map(|header| header.as_bytes().split(|b| *b == b';'));
-    let pairs = pairs.map(<[u8]>::trim_ascii).filter(|pair| !pair.is_empty() && keep(pair));
-    let kept = pairs.chain(more.map(str::as_bytes)).collect::<Vec<_>>().join(&b"; "[..]);
+    let pairs = split(headers).filter(|pair| keep(pair));
+    let kept = pairs.chain(more.map(str::as_bytes)).collect::<Vec<_>>().join(SEPARATOR);
     headers.remove(header::COOKIE);
     if !kept.is_empty()
         && let Ok(value) = HeaderValue::from_bytes(&kept)
@@ -113,6 +130,24 @@ mod tests {
         let mut headers = cookies("a=1");
         strip(&mut headers);
         assert_eq!(headers.get(header::COOKIE).unwrap(), "a=1");
+    }
+
+    #[test]
+    fn of_too_many_for_an_app_the_longest_are_left_out() {
+        let bomb = format!("bomb={}", "x".repeat(4080));
+        let mut headers = cookies(
+            &[vec![bomb.as_str(); 180], vec!["_xsrf=2|x", "__Host-eirene_app=secret", "a=1"]].concat().join("; "),
+        );
+        strip(&mut headers);
+        assert_eq!(headers.get(header::COOKIE).unwrap(), "_xsrf=2|x; a=1");
+        let some = format!("c={}", "x".repeat(96));
+        let mut headers = cookies(&[vec![some.as_str(); 100], vec!["a=1"]].concat().join("; "));
+        strip(&mut headers);
+        assert_eq!(headers.get(header::COOKIE).unwrap(), "a=1", "none of equals is preferred");
+        let most = format!("a={}", "x".repeat(MOST_FOR_APP - 4));
+        let mut headers = cookies(&most);
+        strip(&mut headers);
+        assert_eq!(headers.get(header::COOKIE).unwrap(), most.as_str());
     }
 
     #[test]

@@ -59,6 +59,7 @@ use self::problem::{HttpError, Problem};
 use self::proxy::{Proxy, Upstreams};
 use self::request::RequestInfo;
 use crate::app::App;
+use crate::crowd::Standing;
 use crate::error::AppError;
 
 pub use self::health::metrics_router;
@@ -80,6 +81,7 @@ struct Inner {
 pub struct Connection {
     service: HttpService,
     peer: IpAddr,
+    standing: Option<Standing>,
 }
 
 /// Where a request belongs.
@@ -122,9 +124,10 @@ async fn nothing_here() -> HttpError {
 }
 
 impl HttpService {
-    /// The service of one accepted connection from `peer`. The scheme is the configuration's, whether TLS ends here or before us.
-    pub fn connection(&self, peer: IpAddr) -> Connection {
-        Connection { service: self.clone(), peer }
+    /// The service of one accepted connection from `peer`, whose place among the others may be told. The scheme is the configuration's, whether TLS
+    /// ends here or before us.
+    pub(crate) fn connection(&self, peer: IpAddr, standing: Option<Standing>) -> Connection {
+        Connection { service: self.clone(), peer, standing }
     }
 
     fn place<B>(&self, request: &Request<B>) -> Place {
@@ -152,7 +155,8 @@ impl HttpService {
         match self.place(&request) {
             Place::Session(session) => inner.proxy.answer(session, peer, request).await,
             Place::Portal => {
-                let info = RequestInfo::of(peer, request.headers(), &inner.app.config.server.trusted_proxies);
+                let info = RequestInfo::of(peer, request.headers(), &inner.app.config.server.trusted_proxies)
+                    .with_standing(request.extensions().get().cloned());
                 request.extensions_mut().insert(info);
                 let Ok(response) = inner.portal.clone().oneshot(request.map(Body::new)).await;
                 response
@@ -174,8 +178,18 @@ impl hyper::service::Service<Request<Incoming>> for Connection {
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Response, Infallible>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let (service, peer) = (self.service.clone(), self.peer);
-        Box::pin(async move { Ok(service.answer(peer, request).await) })
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        let (service, peer, standing) = (self.service.clone(), self.peer, self.standing.clone());
+        let in_progress = standing.as_ref().map(Standing::begin);
+        if let Some(standing) = standing {
+            request.extensions_mut().insert(standing);
+        }
+        Box::pin(async move {
+            let answer = service.answer(peer, request).await;
+            if let Some(in_progress) = in_progress.filter(|_| answer.status() == StatusCode::SWITCHING_PROTOCOLS) {
+                in_progress.upgrade();
+            }
+            Ok(answer)
+        })
     }
 }

@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::host::same_origin;
 use crate::config::Network;
+use crate::crowd::Standing;
 
 /// Where the client's address is read from behind a proxy.
 pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -35,25 +36,37 @@ pub struct RequestInfo {
     /// Whether it came through a proxy that is not listed as one, or that does not say for whom, so that the address may be the proxy's own.
     pub is_forwarded: bool,
     user: Arc<OnceLock<UserId>>,
+    standing: Option<Standing>,
 }
 
 impl RequestInfo {
     /// Of a request that came in from `address`.
     pub fn new(address: Option<IpAddr>) -> Self {
-        Self { id: RequestId::generate(), address, is_forwarded: false, user: Arc::default() }
+        Self { id: RequestId::generate(), address, is_forwarded: false, user: Arc::default(), standing: None }
     }
 
     /// Of a request with these headers that came in from `peer`.
     pub fn of(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> Self {
         let is_trusted = trusted.iter().any(|network| network.contains(peer));
-        let is_forwarded =
-            if is_trusted { !headers.contains_key(X_FORWARDED_FOR) } else { CLAIMS.iter().any(|name| headers.contains_key(name)) };
+        let is_forwarded = if is_trusted {
+            !headers.contains_key(X_FORWARDED_FOR)
+        } else {
+            CLAIMS.iter().any(|name| headers.contains_key(name))
+        };
         Self { is_forwarded, ..Self::new(client_address(peer, headers, trusted)) }
     }
 
-    /// Notes who sends it, for the log.
+    /// The same with the place of its connection among the others.
+    pub(crate) fn with_standing(self, standing: Option<Standing>) -> Self {
+        Self { standing, ..self }
+    }
+
+    /// Notes who sends it, for the log, and for the limits of connections.
     pub fn sent_by(&self, user: UserId) {
         let _ = self.user.set(user);
+        if let Some(standing) = &self.standing {
+            standing.signed_in(user);
+        }
     }
 
     /// Who sends it, once that is known.

@@ -44,6 +44,7 @@ pub use self::upstream::{ByteStream, Upstreams};
 use super::problem::{HttpError, Problem};
 use super::request::client_address;
 use crate::app::App;
+use crate::crowd::Standing;
 use crate::services::access::Grant;
 use crate::workers::WorkerId;
 
@@ -117,6 +118,9 @@ impl Proxy {
             Ok(Decision::Foreign) => return pages::foreign(&asked),
             Err(error) => return pages::finish(&asked, HttpError::from(error).problem().clone()),
         };
+        if let Some(standing) = request.extensions().get::<Standing>() {
+            standing.signed_in(grant.user);
+        }
         let first = MaybeFirst::of(&self.app, session, by_browser, &request);
         match self.forward(&asked, peer, request, grant).await {
             Ok(response) => {

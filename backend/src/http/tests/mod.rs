@@ -110,7 +110,7 @@ impl Server {
         tokio::spawn(async move {
             loop {
                 let (stream, peer) = listener.accept().await.unwrap();
-                let connection = service.connection(peer.ip());
+                let connection = service.connection(peer.ip(), None);
                 let served = hyper::server::conn::http1::Builder::new()
                     .timer(TokioTimer::new())
                     .serve_connection(TokioIo::new(stream), connection)
