@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eirene_core::clock::MockClock;
-use eirene_core::scheduler::{Job, JobIdentity, JobState};
+use eirene_core::scheduler::{Job, JobIdentity, JobState, Queue};
 use eirene_core::{
     Clock as _, Desired, Image, ImageId, Reason, Resources, Role, RunProgram, Session, SessionId, SessionState, User,
     UserId, UserState,
@@ -117,6 +117,15 @@ pub(crate) fn job(session: &Session, id: u32, state: JobState) -> Job {
     }
 }
 
+/// These jobs as numbers.
+pub(crate) fn queue(jobs: &[Job]) -> Queue {
+    let mut queue = Queue::default();
+    for job in jobs {
+        queue.count(job, 1, 0, 0);
+    }
+    queue
+}
+
 /// The demo cluster, with these jobs on it.
 pub(crate) fn snapshot(jobs: Vec<Job>) -> Snapshot {
     Snapshot {
@@ -124,6 +133,7 @@ pub(crate) fn snapshot(jobs: Vec<Job>) -> Snapshot {
         good_since: Some(start_time()),
         reachable: true,
         trouble: None,
+        queue: Arc::new(queue(&jobs)),
         jobs: Arc::new(jobs),
         nodes: Arc::new(nodes()),
         partitions: Arc::new(partitions()),

@@ -3,6 +3,8 @@
 //! The distinction the whole platform rests on: [`SchedulerError::Unreachable`] says that nothing is known, `Ok(None)` says that
 //! the scheduler answered and has no such job. An adapter must never turn the first into the second.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -139,6 +141,110 @@ pub struct Job {
     pub gpus: Vec<(String, u32)>,
 }
 
+/// One look at the scheduler's jobs: ours one by one, everybody's as numbers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Jobs {
+    /// Jobs whose names begin like ours.
+    pub ours: Vec<Job>,
+    /// Everybody's jobs, ours among them.
+    pub queue: Queue,
+}
+
+/// Everybody's jobs as numbers, without names and owners. Each task of a job array and each part of a heterogeneous job is a job.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Queue {
+    /// Jobs that have nodes, by partition.
+    pub running: BTreeMap<String, u32>,
+    /// Jobs that wait, by the partitions they name: one, or several with commas between them.
+    pub waiting: BTreeMap<String, Waiting>,
+    /// What running jobs give back, by node and by when they end at the latest. What has no end, and what is suspended, is not included.
+    pub releases: BTreeMap<NodeName, BTreeMap<Timestamp, Amount>>,
+    /// When the first job that waits for a node is expected to start there.
+    pub planned: BTreeMap<NodeName, Timestamp>,
+}
+
+/// Jobs that wait.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// Number of jobs.
+    pub jobs: u32,
+    /// GPUs they request, by type (`""` for no type).
+    pub gpus: BTreeMap<String, u32>,
+}
+
+/// Resources of one node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// CPUs.
+    pub cpus: u32,
+    /// Memory, MiB.
+    pub memory_mib: u64,
+    /// GPUs by type (`""` for no type).
+    pub gpus: BTreeMap<String, u32>,
+}
+
+impl Queue {
+    /// Counts `tasks` jobs like this one. `cpus` and `memory_mib` are those of all its nodes together, which are taken to have equal shares.
+    pub fn count(&mut self, job: &Job, tasks: u32, cpus: u32, memory_mib: u64) {
+        match job.state {
+            JobState::Pending => {
+                let waiting = self.waiting.entry(job.partition.clone()).or_default();
+                waiting.jobs = waiting.jobs.saturating_add(tasks);
+                for (gpu_type, count) in &job.gpus {
+                    let gpus = waiting.gpus.entry(gpu_type.clone()).or_default();
+                    *gpus = gpus.saturating_add(count.saturating_mul(tasks));
+                }
+            }
+            JobState::Running | JobState::Configuring | JobState::Completing => {
+                let running = self.running.entry(job.partition.clone()).or_default();
+                *running = running.saturating_add(tasks);
+                self.release(job, cpus, memory_mib);
+            }
+            // A suspended job may continue at any time, for as long as it has left.
+            _ => {}
+        }
+    }
+
+    fn release(&mut self, job: &Job, cpus: u32, memory_mib: u64) {
+        let Some(at) = job.ends_at.and_then(whole_minute) else { return };
+        let Ok(nodes) = u32::try_from(job.nodes.len()) else { return };
+        for (number, node) in (0_u32..).zip(&job.nodes) {
+            let share = |all: u32| all / nodes + u32::from(number < all % nodes);
+            let amount = self.releases.entry(node.clone()).or_default().entry(at).or_default();
+            amount.cpus = amount.cpus.saturating_add(share(cpus));
+            amount.memory_mib = amount.memory_mib.saturating_add(memory_mib / u64::from(nodes));
+            for (gpu_type, count) in &job.gpus {
+                let gpus = amount.gpus.entry(gpu_type.clone()).or_default();
+                *gpus = gpus.saturating_add(share(*count));
+            }
+        }
+    }
+
+    /// Jobs that have nodes in the partitions for which this holds.
+    pub fn running_in(&self, is_meant: impl Fn(&str) -> bool) -> u32 {
+        let meant = self.running.iter().filter(|(partition, _)| is_meant(partition));
+        meant.fold(0, |sum, (_, jobs)| sum.saturating_add(*jobs))
+    }
+
+    /// What waits for at least one of the partitions for which this holds.
+    pub fn waiting_in(&self, is_meant: impl Fn(&str) -> bool) -> Waiting {
+        let mut sum = Waiting::default();
+        for (_, waiting) in self.waiting.iter().filter(|(named, _)| named.split(',').any(&is_meant)) {
+            sum.jobs = sum.jobs.saturating_add(waiting.jobs);
+            for (gpu_type, count) in &waiting.gpus {
+                let gpus = sum.gpus.entry(gpu_type.clone()).or_default();
+                *gpus = gpus.saturating_add(*count);
+            }
+        }
+        sum
+    }
+}
+
+/// The next whole minute, so that what ends together is one number.
+fn whole_minute(at: Timestamp) -> Option<Timestamp> {
+    Timestamp::from_second(at.as_second().checked_add(59)?.div_euclid(60).checked_mul(60)?).ok()
+}
+
 /// A node of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
@@ -163,6 +269,10 @@ pub struct Node {
     pub memory_allocated_mib: u64,
     /// GPUs by type: total and allocated.
     pub gpus: Vec<NodeGpus>,
+    /// Whether the scheduler's accounting counts these GPUs too; true where there are none.
+    pub has_counted_gpus: bool,
+    /// Whether the scheduler keeps it for a job that waits, so that only what ends before that one starts is started there.
+    pub is_planned: bool,
     /// Partitions it belongs to.
     pub partitions: Vec<PartitionName>,
 }
@@ -284,8 +394,8 @@ pub trait Scheduler: Send + Sync + 'static {
     /// Submits as `person`. An error for which [`SchedulerError::is_undetermined`] holds may hide a job that exists.
     async fn submit(&self, person: &Username, spec: &JobSpec) -> SchedulerResult<JobIdentity>;
 
-    /// All jobs the scheduler remembers whose name begins like ours, in one call; others may be among them.
-    async fn jobs(&self) -> SchedulerResult<Vec<Job>>;
+    /// All jobs the scheduler remembers whose name begins like ours, and everybody's as numbers, in one call.
+    async fn jobs(&self) -> SchedulerResult<Jobs>;
 
     /// One job by its number; `Ok(None)` only when the scheduler itself said that it has none.
     async fn job(&self, id: u32) -> SchedulerResult<Option<Job>>;

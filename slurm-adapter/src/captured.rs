@@ -43,7 +43,8 @@ fn code(job: &Job) -> &str {
 fn jobs_are_read_alike_from_every_parser_and_from_squeue() {
     let mut lists = by_parser!("jobs").to_vec();
     lists.push(captured!("squeue-24.11.5-jobs"));
-    let lists = lists.into_iter().map(|json| convert::jobs("demo", &read::<Jobs>(json)).unwrap()).collect::<Vec<_>>();
+    let lists =
+        lists.into_iter().map(|json| convert::jobs("demo", &read::<Jobs>(json).jobs).unwrap()).collect::<Vec<_>>();
     for list in &lists {
         let seen = list
             .iter()
@@ -224,7 +225,7 @@ fn whose_jobs_a_partition_takes_is_read() {
 fn a_job_that_gives_way_says_since_when() {
     let mut list: Value = serde_json::from_str(captured!("squeue-24.11.5-jobs")).unwrap();
     let given = |list: &Value| {
-        let jobs = convert::jobs("demo", &read::<Jobs>(&list.to_string())).unwrap();
+        let jobs = convert::jobs("demo", &read::<Jobs>(&list.to_string()).jobs).unwrap();
         jobs.iter().take(2).map(|job| job.preempted_at.map(jiff::Timestamp::as_second)).collect::<Vec<_>>()
     };
     assert_eq!(given(&list), [None, None]);
@@ -294,13 +295,13 @@ fn a_job_of_ours_that_cannot_be_read_spoils_the_list_and_another_does_not() {
         let json = format!(
             r#"{{"jobs":[{{"job_id":7,"name":"{name}","user_id":2001,"job_state":["SLEEPING"],"submit_time":1795250479}}]}}"#
         );
-        convert::jobs("demo", &read::<Jobs>(&json))
+        convert::jobs("demo", &read::<Jobs>(&json).jobs)
     };
     assert_eq!(list("other").unwrap(), []);
     assert!(list("eirene-x").unwrap_err().is_undetermined());
     let odd_counts = r#"{"jobs":[{"job_id":7,"name":"eirene-x","user_id":2001,"job_state":["RUNNING"],
         "submit_time":1795250479,"tres_alloc_str":"cpu=1,bb/fast=1.50T"}]}"#;
-    assert_eq!(convert::jobs("demo", &read::<Jobs>(odd_counts)).unwrap().len(), 1);
+    assert_eq!(convert::jobs("demo", &read::<Jobs>(odd_counts).jobs).unwrap().len(), 1);
 }
 
 #[test]
@@ -345,9 +346,9 @@ proptest! {
             name
         };
         let Ok(answer) = serde_json::from_value::<Jobs>(json) else { return Ok(()) };
-        if let Ok(jobs) = convert::jobs("demo", &answer) {
+        if let Ok(jobs) = convert::jobs("demo", &answer.jobs) {
             prop_assert!(jobs.len() == 11 || jobs.len() == 10);
-            let whole = convert::jobs("demo", &read::<Jobs>(captured!("squeue-24.11.5-jobs"))).unwrap();
+            let whole = convert::jobs("demo", &read::<Jobs>(captured!("squeue-24.11.5-jobs")).jobs).unwrap();
             let spoilt = whole[job].identity.id;
             let others = |jobs: &[Job]| jobs.iter().filter(|other| other.identity.id != spoilt).cloned().collect::<Vec<_>>();
             if name != "job_id" {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use eirene_core::clock::Clock;
 use eirene_core::launcher::{Launcher, SlurmProgram};
 use eirene_core::scheduler::{
-    CallAs, Job, JobIdentity, JobSpec, Node, Partition, Scheduler, SchedulerError, SchedulerResult, signed_reason,
+    self, CallAs, Job, JobIdentity, JobSpec, Node, Partition, Scheduler, SchedulerError, SchedulerResult, signed_reason,
 };
 use eirene_core::{DrainReason, NodeName, Username};
 use jiff::Timestamp;
@@ -18,10 +18,11 @@ use crate::calls::{
 use crate::convert;
 use crate::default_partition::DefaultPartition;
 use crate::doubts::Doubts;
+use crate::listing::Listing;
 use crate::owners::{self, SystemUserIds, UserIds};
 use crate::places::Places;
 use crate::refusals::{Verdict, error, number_of, of_node, says_no_accounting, verdict};
-use crate::wire::{AccountedJobs, Answer, Envelope, Jobs, Nodes, OurJobs, Partitions};
+use crate::wire::{AccountedJobs, Answer, Envelope, Jobs, Nodes, Partitions};
 
 /// The scheduler over SLURM's own programs.
 pub struct SlurmCli {
@@ -144,11 +145,11 @@ impl Scheduler for SlurmCli {
         }
     }
 
-    async fn jobs(&self) -> SchedulerResult<Vec<Job>> {
+    async fn jobs(&self) -> SchedulerResult<scheduler::Jobs> {
         let what = "list all jobs";
         let _place = self.places.poll(what).await?;
-        let answer: OurJobs = self.list(SlurmProgram::Squeue, &["--json", "--all", "--states=all"], what).await?;
-        convert::jobs(&self.cluster, &answer.into())
+        let answer: Listing = self.list(SlurmProgram::Squeue, &["--json", "--all", "--states=all"], what).await?;
+        answer.into_jobs(&self.cluster)
     }
 
     async fn job(&self, id: u32) -> SchedulerResult<Option<Job>> {

@@ -3,6 +3,8 @@
 //! What we must know of a job is required; a job of somebody else's that cannot be read is left out, one of ours makes the whole
 //! answer untrustworthy, because leaving it out would say that it is gone.
 
+use std::collections::BTreeMap;
+
 use eirene_core::scheduler::{
     Job, JobIdentity, JobState, Node, NodeGpus, Partition, PartitionAccess, SchedulerError, SchedulerResult,
 };
@@ -17,9 +19,9 @@ use crate::wire::{
 use crate::{reasons, state};
 
 /// Jobs of slurmctld.
-pub(crate) fn jobs(cluster: &str, answer: &Jobs) -> SchedulerResult<Vec<Job>> {
-    let mut jobs = Vec::with_capacity(answer.jobs.len());
-    for wire in &answer.jobs {
+pub(crate) fn jobs(cluster: &str, listed: &[WireJob]) -> SchedulerResult<Vec<Job>> {
+    let mut jobs = Vec::with_capacity(listed.len());
+    for wire in listed {
         match job(cluster, wire) {
             Ok(job) => jobs.push(job),
             Err(what) if is_ours(&wire.name.0) => return Err(SchedulerError::Malformed { what }),
@@ -36,13 +38,11 @@ pub(crate) fn one_job(cluster: &str, answer: &Jobs, id: u32) -> SchedulerResult<
     job(cluster, wire.ok_or_else(|| malformed(format!("job {id} is not in the answer about it")))?).map_err(malformed)
 }
 
-fn job(cluster: &str, wire: &WireJob) -> Result<Job, String> {
+/// A job of slurmctld; says what about it cannot be read.
+pub(crate) fn job(cluster: &str, wire: &WireJob) -> Result<Job, String> {
     let id = u32_of(wire.job_id).filter(|id| *id > 0).ok_or("a job has no number")?;
     let missing = |what: &str| format!("job {id} has no {what} that can be read");
     let state = state::job_state(&wire.job_state.0).ok_or_else(|| missing("state"))?;
-    // Counts are for show only, so one that cannot be read hides no job.
-    let tres = [&wire.tres_alloc_str, &wire.tres_req_str].into_iter().find(|text| !text.0.is_empty());
-    let counts = tres.map(|text| parse_tres(&text.0)).unwrap_or_default();
     Ok(Job {
         identity: JobIdentity {
             cluster: cluster.to_owned(),
@@ -61,8 +61,47 @@ fn job(cluster: &str, wire: &WireJob) -> Result<Job, String> {
         ends_at: time(wire.end_time).filter(|_| state != JobState::Pending),
         preempted_at: time(wire.preempt_time),
         exit_code: exit_code(state, wire.exit_code),
-        gpus: gpus(counts.iter().map(|(name, count)| (name.as_str(), *count))),
+        gpus: job_gpus(wire),
     })
+}
+
+/// What SLURM counts for a job: once it has nodes what it has, before what it requests. It is for show only, so what cannot be read hides no job.
+pub(crate) fn job_tres(wire: &WireJob) -> Vec<(String, u64)> {
+    let tres = [&wire.tres_alloc_str, &wire.tres_req_str].into_iter().find(|text| !text.0.is_empty());
+    tres.map(|text| parse_tres(&text.0)).unwrap_or_default()
+}
+
+/// GPUs of a job on all its nodes, by type. SLURM counts them, or their types, only where `AccountingStorageTRES` says so: elsewhere what the job
+/// has been given on its nodes counts, or what it requests.
+fn job_gpus(wire: &WireJob) -> Vec<(String, u32)> {
+    let counted = gpus(job_tres(wire).iter().map(|(name, count)| (name.as_str(), *count)));
+    if !counted.is_empty() && counted.iter().all(|(gpu_type, _)| !gpu_type.is_empty()) {
+        return counted;
+    }
+    let given = gres_gpus(wire.gres_detail.0.iter().map(|text| (text.clone(), 1)));
+    let (nodes, tasks) = (u32_of(wire.node_count).unwrap_or(1).max(1), u32_of(wire.tasks).unwrap_or(1).max(1));
+    // A request may be made in several ways at once, which then say the same.
+    let requests = [
+        (&wire.tres_per_job, 1),
+        (&wire.tres_per_node, nodes),
+        (&wire.tres_per_socket, nodes),
+        (&wire.tres_per_task, tasks),
+    ];
+    let requested = requests.into_iter().map(|(text, times)| gres_gpus([(text.0.replace('=', ":"), times)]));
+    std::iter::once(given).chain(requested).find(|gpus| !gpus.is_empty()).unwrap_or(counted)
+}
+
+/// GPUs in lists of GRES, each so many times.
+fn gres_gpus(lists: impl IntoIterator<Item = (String, u32)>) -> Vec<(String, u32)> {
+    let mut gpus = BTreeMap::<String, u32>::new();
+    for (text, times) in lists {
+        for gres in parse_gres(&text).into_iter().filter(|gres| gres.kind == "gpu" && gres.count > 0) {
+            let count = u32::try_from(gres.count).unwrap_or(u32::MAX).saturating_mul(times);
+            let sum = gpus.entry(gres.of_type).or_default();
+            *sum = sum.saturating_add(count);
+        }
+    }
+    gpus.into_iter().collect()
 }
 
 /// Names of the owners in an answer of the accounting database.
@@ -152,6 +191,7 @@ const NO_VALUE: u32 = u32::MAX - 1;
 fn node(wire: &WireNode) -> Option<Node> {
     let words = [wire.state.0.as_slice(), wire.state_flags.0.as_slice()].concat();
     let (state, available) = state::node_state(&words)?;
+    let gpus = node_gpus(&wire.gres.0, &wire.gres_used.0);
     let used = parse_tres(&wire.tres_used.0);
     let used = |name: &str| used.iter().find(|(have, _)| have == name).map(|(_, count)| *count);
     Some(Node {
@@ -164,7 +204,11 @@ fn node(wire: &WireNode) -> Option<Node> {
         cpu_load: u32_of(wire.cpu_load).filter(|load| *load < NO_VALUE),
         memory_mib: wire.real_memory.unsigned().unwrap_or(0),
         memory_allocated_mib: wire.alloc_memory.unsigned().or_else(|| used("mem")).unwrap_or(0),
-        gpus: node_gpus(&wire.gres.0, &wire.gres_used.0),
+        has_counted_gpus: gpus.is_empty()
+            || wire.tres.0.is_empty()
+            || parse_tres(&wire.tres.0).iter().any(|(name, _)| name.starts_with("gres/gpu")),
+        gpus,
+        is_planned: words.iter().any(|word| word == "PLANNED"),
         partitions: wire.partitions.0.iter().filter_map(|name| name.parse().ok()).collect(),
     })
 }
@@ -226,7 +270,7 @@ fn listed(text: &str) -> Vec<String> {
     }
 }
 
-fn u32_of(number: Number) -> Option<u32> {
+pub(crate) fn u32_of(number: Number) -> Option<u32> {
     number.value.and_then(|value| u32::try_from(value).ok())
 }
 
@@ -234,7 +278,7 @@ fn time(number: Number) -> Option<Timestamp> {
     number.value.filter(|second| *second > 0).and_then(|second| Timestamp::from_second(second).ok())
 }
 
-fn node_names(text: &str) -> Option<Vec<eirene_core::NodeName>> {
+pub(crate) fn node_names(text: &str) -> Option<Vec<eirene_core::NodeName>> {
     match text.trim() {
         "" | "(null)" | "None assigned" => Some(Vec::new()),
         text => parse_hostlist(text).ok(),

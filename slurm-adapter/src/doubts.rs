@@ -34,7 +34,9 @@ impl Doubts {
             return unreachable(what, said);
         }
         match scheduler.jobs().await {
-            Ok(jobs) if !jobs.iter().any(|job| job.name == name) => SchedulerError::Refused { reason: site_rule() },
+            Ok(jobs) if !jobs.ours.iter().any(|job| job.name == name) => {
+                SchedulerError::Refused { reason: site_rule() }
+            }
             Ok(_) | Err(_) => unreachable(what, said),
         }
     }

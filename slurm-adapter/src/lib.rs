@@ -15,6 +15,7 @@ mod convert;
 mod default_partition;
 mod doubts;
 mod identity;
+mod listing;
 mod owners;
 mod places;
 mod reasons;

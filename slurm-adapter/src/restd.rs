@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use eirene_core::clock::Clock;
 use eirene_core::launcher::Launcher;
 use eirene_core::scheduler::{
-    CallAs, Job, JobIdentity, JobSpec, JobState, Node, Partition, Scheduler, SchedulerError, SchedulerResult,
+    self, CallAs, Job, JobIdentity, JobSpec, JobState, Node, Partition, Scheduler, SchedulerError, SchedulerResult,
     signed_reason,
 };
 use eirene_core::{DrainReason, NodeName, Username};
@@ -27,11 +27,12 @@ use crate::calls::{
 use crate::convert;
 use crate::default_partition::DefaultPartition;
 use crate::doubts::Doubts;
+use crate::listing::Listing;
 use crate::owners::{self, SystemUserIds, UserIds};
 use crate::refusals::{ACCESS_DENIED, Verdict, error, of_node, verdict};
 use crate::stream;
 use crate::tokens::Tokens;
-use crate::wire::{AccountedJobs, Answer, ApiDescription, Envelope, Jobs, Nodes, OurJobs, Partitions};
+use crate::wire::{AccountedJobs, Answer, ApiDescription, Envelope, Jobs, Nodes, Partitions};
 
 /// What an answer may cost.
 #[derive(Debug, Clone, Copy)]
@@ -386,9 +387,9 @@ impl Scheduler for SlurmRestd {
         }
     }
 
-    async fn jobs(&self) -> SchedulerResult<Vec<Job>> {
-        let answer: OurJobs = self.list(|api| api.jobs.clone(), ALL_JOBS, "list all jobs").await?;
-        convert::jobs(&self.cluster, &answer.into())
+    async fn jobs(&self) -> SchedulerResult<scheduler::Jobs> {
+        let answer: Listing = self.list(|api| api.jobs.clone(), ALL_JOBS, "list all jobs").await?;
+        answer.into_jobs(&self.cluster)
     }
 
     async fn job(&self, id: u32) -> SchedulerResult<Option<Job>> {

@@ -383,6 +383,8 @@ pub struct NodeView {
     memory_allocated_mib: u64,
     /// GPUs by type.
     gpus: Vec<NodeGpusView>,
+    /// Whether it is reserved for a waiting job: until that starts, only shorter jobs start there.
+    reserved: bool,
     /// Partitions it belongs to.
     partitions: Vec<String>,
 }
@@ -417,6 +419,7 @@ impl From<&scheduler::Node> for NodeView {
             memory_mib: node.memory_mib,
             memory_allocated_mib: node.memory_allocated_mib,
             gpus: node.gpus.iter().map(gpus).collect(),
+            reserved: node.is_planned,
             partitions: node.partitions.iter().map(ToString::to_string).collect(),
         }
     }

@@ -1,14 +1,16 @@
 //! The one place that looks at the scheduler: all jobs in one call, nodes and partitions less often.
 //!
 //! It looks sooner when somebody has just submitted or cancelled, slower when the scheduler answers slowly, and backs off with jitter
-//! while it does not answer. One lost answer is looked over; from the second on, sessions are shown as undetermined.
+//! while it does not answer. One lost answer is looked over; from the second on, or once what is known is ten seconds old and no answer comes,
+//! sessions are shown as undetermined.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use eirene_core::Clock;
-use eirene_core::scheduler::{Scheduler, SchedulerError, SchedulerResult};
+use eirene_core::scheduler::{Jobs, Scheduler, SchedulerError, SchedulerResult};
 
 use super::Status;
 use crate::app::App;
@@ -28,6 +30,10 @@ const BRISK_FOR: Duration = Duration::from_secs(6);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(15);
 /// Longest wait for one answer.
 const LOOK_WAIT: Duration = Duration::from_secs(30);
+/// What is known may be this old while an answer is awaited.
+const STALE: Duration = Duration::from_secs(10);
+/// An answer is not late before this, however long ago the last one came.
+const LEAST_WAIT: Duration = Duration::from_secs(2);
 /// So many looks must fail in a row before the scheduler counts as away.
 const PATIENCE: u32 = 2;
 
@@ -41,6 +47,8 @@ pub struct Poller {
     shutdown: tokio_util::sync::CancellationToken,
     base: Duration,
     failures: u32,
+    /// When the last answered question for jobs was asked, and how long its answer took.
+    answered: Option<(Instant, Duration)>,
     cluster_seen: Option<Instant>,
     gpu_types: BTreeSet<String>,
 }
@@ -57,6 +65,7 @@ impl Poller {
             shutdown: app.shutdown.clone(),
             base: Duration::from_secs(app.config.slurm.poll_interval_s),
             failures: 0,
+            answered: None,
             cluster_seen: None,
             gpu_types: BTreeSet::new(),
         }
@@ -107,11 +116,14 @@ impl Poller {
     pub async fn look(&mut self) {
         let begun = Instant::now();
         let asked_at = self.clock.now();
+        let jobs = self.jobs().await;
         let before = self.cluster.snapshot();
-        let jobs = bounded("listing the jobs", self.scheduler.jobs()).await;
+        if jobs.is_ok() {
+            self.answered = Some((begun, begun.elapsed()));
+        }
         let trouble = match jobs {
             Ok(jobs) => {
-                if self.failures >= PATIENCE {
+                if before.is_known() && !before.reachable {
                     tracing::info!("The scheduler answers again");
                 }
                 self.failures = 0;
@@ -120,7 +132,8 @@ impl Poller {
                     good_since: before.good_since.or(Some(asked_at)),
                     reachable: true,
                     trouble: None,
-                    jobs: Arc::new(jobs),
+                    jobs: Arc::new(jobs.ours),
+                    queue: Arc::new(jobs.queue),
                     nodes: Arc::clone(&before.nodes),
                     partitions: Arc::clone(&before.partitions),
                     ..Snapshot::default()
@@ -157,6 +170,28 @@ impl Poller {
         self.status.note("poll", self.clock.now(), begun.elapsed(), trouble);
     }
 
+    /// Asks for all jobs. While the answer is late, the scheduler counts as away.
+    async fn jobs(&self) -> SchedulerResult<Jobs> {
+        let late_after = late_after(self.answered.map(|(asked, took)| (asked.elapsed(), took)));
+        let mut answer = pin!(bounded("listing the jobs", self.scheduler.jobs()));
+        tokio::select! {
+            jobs = &mut answer => return jobs,
+            () = tokio::time::sleep(late_after) => {}
+        }
+        let before = self.cluster.snapshot();
+        if before.reachable {
+            let trouble = format!("listing the jobs: no answer for {} s", late_after.as_secs());
+            tracing::warn!(trouble, "The scheduler does not answer; nothing is concluded from that");
+            self.cluster.publish(Snapshot {
+                reachable: false,
+                good_since: None,
+                trouble: Some(trouble),
+                ..(*before).clone()
+            });
+        }
+        answer.await
+    }
+
     async fn look_at_cluster(&mut self, next: &mut Snapshot) -> Option<String> {
         if self.cluster_seen.is_some_and(|seen| seen.elapsed() < CLUSTER_EVERY) {
             return None;
@@ -184,6 +219,11 @@ async fn bounded<T>(what: &str, call: impl Future<Output = SchedulerResult<T>>) 
     })
 }
 
+/// After how long an answer is late: the last one was asked for so long ago, and took so long. A scheduler that is always slow is given its time.
+fn late_after(answered: Option<(Duration, Duration)>) -> Duration {
+    answered.map_or(STALE, |(age, took)| STALE.saturating_sub(age).max(took.saturating_mul(2)).max(LEAST_WAIT))
+}
+
 /// How long to wait after a look that took `took`; `chance` in 0..1 spreads the looks of several portals.
 fn interval(base: Duration, took: Duration, failures: u32, brisk: bool, chance: f64) -> Duration {
     let wanted = match failures {
@@ -200,6 +240,49 @@ fn interval(base: Duration, took: Duration, failures: u32, brisk: bool, chance: 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::TestApp;
+
+    #[tokio::test]
+    async fn an_answer_that_is_late_counts_as_none_until_it_comes() {
+        let test = TestApp::new().await;
+        let mut poller = Poller::new(&test.app);
+        poller.look().await;
+        let seen = test.app.cluster.snapshot();
+        assert!(seen.reachable && seen.good_since.is_some());
+        tokio::time::pause();
+        let hold = test.scheduler.hold().await;
+        let mut changes = test.app.cluster.watch();
+        let look = async {
+            poller.look().await;
+            poller.failures
+        };
+        let change = async {
+            changes.changed().await.unwrap();
+            let late = test.app.cluster.snapshot();
+            drop(hold);
+            late
+        };
+        let (failures, late) = tokio::join!(look, change);
+        assert!(!late.reachable && late.good_since.is_none() && late.trouble.is_some(), "{late:?}");
+        assert_eq!((late.asked_at, failures), (seen.asked_at, 0));
+        let again = test.app.cluster.snapshot();
+        assert!(again.reachable && again.good_since.is_some() && again.trouble.is_none());
+    }
+
+    #[test]
+    fn an_answer_is_late_when_what_is_known_is_ten_seconds_old() {
+        let s = Duration::from_secs;
+        for (answered, expected) in [
+            (None, 10),
+            (Some((s(2), s(0))), 8),
+            (Some((s(9), s(0))), 2),
+            (Some((s(60), s(0))), 2),
+            // Always slow, and so asked every 36 s.
+            (Some((s(36), s(12))), 24),
+        ] {
+            assert_eq!(late_after(answered), s(expected), "{answered:?}");
+        }
+    }
 
     #[test]
     fn it_looks_slower_when_the_scheduler_is_slow_or_away() {

@@ -9,6 +9,7 @@ pub mod actor;
 pub mod alerts;
 pub mod audit;
 pub mod cluster;
+pub(crate) mod duration;
 pub mod efficiency;
 pub mod events;
 pub mod files;

@@ -19,6 +19,8 @@ pub(crate) fn idle_node(name: &str) -> Node {
         memory_mib: 16_000,
         memory_allocated_mib: 0,
         gpus: vec![],
+        has_counted_gpus: true,
+        is_planned: false,
         partitions: vec![],
     }
 }

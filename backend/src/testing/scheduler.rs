@@ -6,14 +6,14 @@ use async_trait::async_trait;
 use eirene_core::clock::MockClock;
 use eirene_core::launcher::Cause;
 use eirene_core::scheduler::{
-    CallAs, Job, JobIdentity, JobSpec, JobState, Node, Partition, Scheduler, SchedulerError, SchedulerResult,
+    CallAs, Job, JobIdentity, JobSpec, JobState, Jobs, Node, Partition, Scheduler, SchedulerError, SchedulerResult,
     signed_reason,
 };
 use eirene_core::{Clock as _, DrainReason, NodeName, Reason, Sentence, Username};
 use jiff::Timestamp;
 
 use super::cluster::{nodes, partitions};
-use super::{job, session};
+use super::{job, queue, session};
 use crate::cause;
 
 /// What the scheduler of a test says.
@@ -59,6 +59,8 @@ pub(crate) struct SchedulerState {
 pub(crate) struct FakeScheduler {
     state: Arc<Mutex<SchedulerState>>,
     clock: MockClock,
+    /// Locked while questions for jobs get no answer.
+    gate: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl FakeScheduler {
@@ -78,7 +80,12 @@ impl FakeScheduler {
             may_change_nodes: true,
             next_id: 100,
         };
-        Self { state: Arc::new(Mutex::new(state)), clock }
+        Self { state: Arc::new(Mutex::new(state)), clock, gate: Arc::default() }
+    }
+
+    /// Answers no question for jobs until what this returns is dropped.
+    pub(crate) async fn hold(&self) -> tokio::sync::OwnedMutexGuard<()> {
+        Arc::clone(&self.gate).lock_owned().await
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, SchedulerState> {
@@ -144,8 +151,10 @@ impl Scheduler for FakeScheduler {
         if state.mood == SubmitMood::AnswerLost { Err(away()) } else { Ok(identity) }
     }
 
-    async fn jobs(&self) -> SchedulerResult<Vec<Job>> {
-        Ok(self.asked()?.jobs.clone())
+    async fn jobs(&self) -> SchedulerResult<Jobs> {
+        let _held = self.gate.lock().await;
+        let ours = self.asked()?.jobs.clone();
+        Ok(Jobs { queue: queue(&ours), ours })
     }
 
     async fn job(&self, id: u32) -> SchedulerResult<Option<Job>> {

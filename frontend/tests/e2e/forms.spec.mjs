@@ -63,7 +63,7 @@ test("the start form names the fields of what cannot be, live and when sent", as
     await picture(page, `e2e/start-${size}`);
   }
   assert.deepEqual(await accessibility(page), []);
-  await page.getByText("There is room for this now", { exact: true }).or(page.getByText("This fits, but you may have to wait")).waitFor();
+  await page.getByText(/^(There is room for this now|This fits, but you may have to wait)/).waitFor();
   await page.getByLabel("CPUs").fill("1000000000");
   const verdict = page.locator("[data-verdict]");
   await verdict.getByText("This cannot run here").waitFor();

@@ -209,22 +209,22 @@ impl<'de> Deserialize<'de> for Text {
 }
 
 /// A list that may be `null`.
-pub(super) fn list<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Vec<T>, D::Error> {
+pub(crate) fn list<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Vec<T>, D::Error> {
     Ok(Option::<Vec<T>>::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// The items of a list that are `wanted`, each judged as soon as it is read.
-pub(super) fn only<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+pub(crate) fn only<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     deserializer: D,
-    wanted: impl Fn(&T) -> bool,
+    wanted: impl FnMut(&T) -> bool,
 ) -> Result<Vec<T>, D::Error> {
     struct OnlyVisitor<T, F>(F, PhantomData<T>);
-    impl<'de, T: DeserializeOwned, F: Fn(&T) -> bool> Visitor<'de> for OnlyVisitor<T, F> {
+    impl<'de, T: DeserializeOwned, F: FnMut(&T) -> bool> Visitor<'de> for OnlyVisitor<T, F> {
         type Value = Vec<T>;
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("a list")
         }
-        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<T>, A::Error> {
+        fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<Vec<T>, A::Error> {
             let mut kept = Vec::new();
             while let Some(item) = seq.next_element()? {
                 if (self.0)(&item) {

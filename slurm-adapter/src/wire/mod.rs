@@ -3,13 +3,11 @@
 
 mod lenient;
 
-use lenient::{Minutes, Text, Words, keys, list, only, structure};
+use lenient::{Minutes, Text, Words, keys, structure};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
 
-use crate::identity::is_ours;
-
-pub(crate) use lenient::{ExitCode, Number};
+pub(crate) use lenient::{ExitCode, Number, list, only};
 
 /// A failure that an answer reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +24,7 @@ pub(crate) trait Answer: DeserializeOwned + Send + 'static {
     fn errors(&self) -> Vec<Failure>;
 }
 
-fn failures(errors: &[WireError]) -> Vec<Failure> {
+pub(crate) fn failures(errors: &[WireError]) -> Vec<Failure> {
     let failure = |error: &WireError| Failure {
         number: error.error_number.value,
         said: format!("{}: {}", error.description.0, error.error.0),
@@ -79,7 +77,7 @@ impl Envelope {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct WireError {
+pub(crate) struct WireError {
     error_number: Number,
     error: Text,
     description: Text,
@@ -150,31 +148,6 @@ impl Answer for Jobs {
     }
 }
 
-/// The same list of which only our jobs are kept: every other one is dropped as soon as it is read.
-#[derive(Debug, Deserialize)]
-pub(crate) struct OurJobs {
-    #[serde(deserialize_with = "ours")]
-    jobs: Vec<WireJob>,
-    #[serde(default, deserialize_with = "list")]
-    errors: Vec<WireError>,
-}
-
-impl Answer for OurJobs {
-    fn errors(&self) -> Vec<Failure> {
-        failures(&self.errors)
-    }
-}
-
-impl From<OurJobs> for Jobs {
-    fn from(ours: OurJobs) -> Self {
-        Self { jobs: ours.jobs, errors: ours.errors }
-    }
-}
-
-fn ours<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<WireJob>, D::Error> {
-    only(deserializer, |job: &WireJob| is_ours(&job.name.0))
-}
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct WireJob {
@@ -194,6 +167,18 @@ pub(crate) struct WireJob {
     pub(crate) exit_code: ExitCode,
     pub(crate) tres_alloc_str: Text,
     pub(crate) tres_req_str: Text,
+    pub(crate) tres_per_job: Text,
+    pub(crate) tres_per_node: Text,
+    pub(crate) tres_per_socket: Text,
+    pub(crate) tres_per_task: Text,
+    /// What it has been given on each of its nodes.
+    pub(crate) gres_detail: Words,
+    pub(crate) node_count: Number,
+    pub(crate) tasks: Number,
+    /// Tasks of a job array that wait, which are one record.
+    pub(crate) array_task_string: Text,
+    /// Nodes that SLURM expects to start it on.
+    pub(crate) scheduled_nodes: Text,
 }
 
 /// A list of jobs from the accounting database.
@@ -297,6 +282,8 @@ pub(crate) struct WireNode {
     pub(crate) cpu_load: Number,
     pub(crate) real_memory: Number,
     pub(crate) alloc_memory: Number,
+    /// What SLURM counts on it.
+    pub(crate) tres: Text,
     pub(crate) tres_used: Text,
     pub(crate) gres: Text,
     pub(crate) gres_used: Text,
@@ -366,17 +353,6 @@ pub(crate) struct PartitionMaximums {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn other_peoples_jobs_are_not_kept() {
-        let list = r#"{"jobs":[{"job_id":1,"name":"x"},{"job_id":2,"name":"eirene-a"},{"job_id":3},{"job_id":4,"name":"eirene-b"}]}"#;
-        let ours = serde_json::from_str::<OurJobs>(list).unwrap();
-        assert_eq!(ours.jobs.iter().map(|job| job.job_id.value).collect::<Vec<_>>(), [Some(2), Some(4)]);
-        assert!(ours.jobs.capacity() <= 4, "the list does not grow with jobs that are dropped");
-        for no_list in [r#"{"jobs":null}"#, r#"{"jobs":{}}"#, "{}", r#"{"jobs":[{"job_id":1,"name":"x"}"#] {
-            assert!(serde_json::from_str::<OurJobs>(no_list).is_err(), "{no_list}");
-        }
-    }
 
     #[test]
     fn odd_and_new_fields_do_not_spoil_a_job() {

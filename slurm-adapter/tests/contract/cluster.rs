@@ -223,7 +223,7 @@ pub(crate) async fn until_job(scheduler: &dyn Scheduler, id: u32, what: &str, wa
     let begun = Instant::now();
     loop {
         let jobs = scheduler.jobs().await.expect("the list of jobs");
-        let job = jobs.into_iter().find(|job| job.identity.id == id).expect("the job is in the list");
+        let job = jobs.ours.into_iter().find(|job| job.identity.id == id).expect("the job is in the list");
         if wanted(&job) {
             return job;
         }

@@ -43,7 +43,7 @@ async fn a_refused_submit_leaves_nothing_that_may_run(_: &Cluster, scheduler: &d
     scheduler.submit(&ada(), &spec).await.unwrap_err();
     let jobs = scheduler.jobs().await.unwrap();
     // SLURM keeps a record of some of the jobs that it refuses.
-    assert!(jobs.iter().filter(|job| job.name == spec.name).all(|job| job.state.is_final()));
+    assert!(jobs.ours.iter().filter(|job| job.name == spec.name).all(|job| job.state.is_final()));
 }
 
 async fn nodes_that_are_not_there_are_not_changed(_: &Cluster, scheduler: &dyn Scheduler) {

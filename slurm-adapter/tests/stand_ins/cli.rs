@@ -167,7 +167,7 @@ async fn a_crowd_waits_for_its_turn_and_the_poll_does_not() {
         async move { cli.cancel(&CallAs::Service, 7).await }
     });
     let seen = tokio::time::timeout(Duration::from_mins(1), cli.jobs()).await.expect("the poll waits for nobody");
-    assert_eq!(seen.unwrap().len(), 1);
+    assert_eq!(seen.unwrap().ours.len(), 1);
     launcher.gate.add_permits(1);
     for submit in submits {
         assert_eq!(submit.await.unwrap().unwrap().id, 7);
@@ -195,7 +195,8 @@ async fn partitions_are_listed_whatever_becomes_of_sinfo() {
 async fn other_peoples_jobs_are_left_out() {
     let launcher = StandIn::new(|_, _| Said::Ran(0, jobs(&[listed(1, "other"), listed(2, "eirene-a")]), ""));
     let seen = launcher.cli().jobs().await.unwrap();
-    assert_eq!(seen.iter().map(|job| job.identity.id).collect::<Vec<_>>(), [2]);
+    assert_eq!(seen.ours.iter().map(|job| job.identity.id).collect::<Vec<_>>(), [2]);
+    assert_eq!(seen.queue.running_in(|_| true) + seen.queue.waiting_in(|_| true).jobs, 2, "but count");
 }
 
 #[tokio::test]

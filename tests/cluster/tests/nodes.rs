@@ -5,6 +5,7 @@ use eirene_cluster_tests::cli::Cli;
 use eirene_cluster_tests::demo::{Restore, exec};
 use eirene_cluster_tests::portal::{NOTICE, Person, START, job_id};
 use eirene_cluster_tests::until;
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 const REASON: &str = "cluster test: $(id); the \"fan\"";
@@ -71,5 +72,46 @@ async fn a_drained_node_starts_nothing_until_it_is_resumed() -> anyhow::Result<(
     })
     .await?;
     ada.stop(&id).await?;
+    Ok(())
+}
+
+/// What is known of the GPUs of a type.
+async fn supply(person: &Person, gpu_type: &str) -> anyhow::Result<Value> {
+    let (status, cluster) = person.call(Method::GET, "cluster", None).await?;
+    ensure!(status == StatusCode::OK, "{status} {cluster}");
+    ensure!(!cluster.to_string().contains("not-for-ada"), "the name of another's job: {cluster}");
+    let all = cluster["gpu_types"].as_array().into_iter().flatten();
+    all.into_iter().find(|gpus| gpus["gpu_type"] == gpu_type).cloned().context("the type")
+}
+
+#[tokio::test]
+async fn jobs_from_outside_the_platform_count_without_a_name() -> anyhow::Result<()> {
+    let (ada, grace) = (Person::sign_in("ada").await?, Person::sign_in("grace").await?);
+    ada.stop_all().await?;
+    grace.stop_all().await?;
+    let _restore = Restore::with(&[&["exec", "head", "scancel", "--user=grace"]]);
+    let sbatch = async |options: &[&str]| {
+        let job = ["sbatch", "--parsable", "--account=research", "--job-name=not-for-ada", "--mem=100M"];
+        let rest = ["--chdir=/home/grace", "--output=/dev/null", "--wrap=sleep 600"];
+        exec("head", "grace", &[&job[..], options, &rest[..]].concat()).await
+    };
+    let waited = supply(&ada, "h100").await?["waiting"].as_u64().context("waiting")?;
+    sbatch(&["--hold", "--array=1-24%4", "--gres=gpu:h100:1"]).await?;
+    until("each task of the array waits for a GPU", NOTICE, || async {
+        Ok((supply(&ada, "h100").await?["waiting"] == waited + 24).then_some(()))
+    })
+    .await?;
+    let job = sbatch(&["--gres=gpu:h100:2", "--time=9"]).await?;
+    let gpus = until("both GPUs are taken, and come free with the job", NOTICE, || async {
+        let gpus = supply(&ada, "h100").await?;
+        let last = gpus["forecast"].as_array().and_then(|steps| steps.last()).cloned();
+        Ok(last.filter(|last| gpus["free"] == 0 && last["free"] == 2))
+    })
+    .await?;
+    let end = exec("head", "root", &["squeue", "--noheader", "--format=%e", &format!("--jobs={}", job.trim())]).await?;
+    let at: jiff::Timestamp = gpus["at"].as_str().context("at")?.parse()?;
+    let end = exec("head", "root", &["date", "--utc", "--date", end.trim(), "+%FT%TZ"]).await?;
+    let later = at.duration_since(end.trim().parse()?).as_secs();
+    ensure!((0..60).contains(&later), "its time limit, rounded up to a whole minute: {end} {gpus}");
     Ok(())
 }

@@ -104,7 +104,8 @@ pub(super) async fn findings(path: &Path) -> anyhow::Result<Vec<(&'static str, F
     }
     let scheduled = bounded(outside::scheduler(&config, Arc::clone(&launcher))).await;
     let has_gpus = scheduled.as_ref().ok().map(|(_, has_gpus)| *has_gpus);
-    findings.push(("scheduler", Finding::from_result(scheduled.map(|(text, _)| text))));
+    findings
+        .push(("scheduler", scheduled.map_or_else(|error| Finding::from_result(Err(error)), |(finding, _)| finding)));
     findings.push(("agent", bounded_finding(agent::agent(&config, has_gpus)).await));
     findings.push(("zabbix", bounded_finding(outside::site_zabbix(&config)).await));
     findings.push(("webhook", bounded_finding(outside::webhook(&config)).await));

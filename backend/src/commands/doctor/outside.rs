@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 use eirene_core::launcher::Launcher;
+use eirene_core::scheduler::Node;
 use eirene_core::{Clock, SystemClock};
 use reqwest::Url;
 use secrecy::ExposeSecret as _;
@@ -25,13 +26,28 @@ pub(super) async fn prometheus(config: &Config) -> anyhow::Result<()> {
 }
 
 /// What the scheduler answers, and whether nodes have GPUs.
-pub(super) async fn scheduler(config: &Config, launcher: Arc<dyn Launcher>) -> anyhow::Result<(String, bool)> {
+pub(super) async fn scheduler(config: &Config, launcher: Arc<dyn Launcher>) -> anyhow::Result<(Finding, bool)> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let scheduler = serve::scheduler(config, &launcher, &clock)?;
     let version = scheduler.ping().await?;
-    let (nodes, jobs) = (scheduler.nodes().await?, scheduler.jobs().await?.len());
+    let (nodes, jobs) = (scheduler.nodes().await?, scheduler.jobs().await?.ours.len());
     let has_gpus = nodes.iter().any(|node| node.gpus.iter().any(|gpus| gpus.total > 0));
-    Ok((format!("{version}; {} nodes, {jobs} jobs seen", nodes.len()), has_gpus))
+    Ok((scheduled(&format!("{version}; {} nodes, {jobs} jobs seen", nodes.len()), &nodes), has_gpus))
+}
+
+/// What it answered, and whether its accounting counts GPUs: without, their hours are in no report of the site's.
+fn scheduled(answered: &str, nodes: &[Node]) -> Finding {
+    let uncounted = nodes.iter().filter(|node| !node.has_counted_gpus).map(|node| node.name.as_str());
+    match uncounted.collect::<Vec<_>>().as_slice() {
+        [] => Finding::Good(answered.to_owned()),
+        [first, more @ ..] => {
+            let others = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+            Finding::Doubtful(format!(
+                "{answered}; SLURM does not count the GPUs of {first}{others} in its accounting: add `gres/gpu`, and `gres/gpu:TYPE` for each \
+                 type, to `AccountingStorageTRES` in slurm.conf, and restart slurmctld"
+            ))
+        }
+    }
 }
 
 /// The site's Zabbix: whether values can be sent, and problems read.

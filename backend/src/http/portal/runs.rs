@@ -126,7 +126,7 @@ pub(crate) async fn form(State(app): State<App>, signed_in: SignedIn, Query(begi
         RunInput::again(&run)
     } else {
         let ground = land.ground();
-        let sizes = presets(ground.nodes, ground.partitions);
+        let sizes = presets(ground.cluster);
         let first = sizes.iter().find(|size| size.code == FIRST_SIZE).or(sizes.first());
         RunInput::of_size(first.map(|size| StartInput::from_resources(&size.resources)).unwrap_or_default())
     };

@@ -6,12 +6,11 @@ use axum::response::{IntoResponse as _, Redirect};
 use eirene_core::image::Image;
 use eirene_core::scratch::ScratchKind;
 use eirene_core::secret::Secret;
-use eirene_core::session::Resources;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::views::FormError;
-use super::views::cluster::{FreeView, room_now};
+use super::views::cluster::FreeView;
 use super::views::layout::Place;
 use super::views::presets::presets;
 use super::views::scratch_form::unsaid;
@@ -21,6 +20,7 @@ use crate::app::App;
 use crate::error::{AppError, FieldError};
 use crate::http::extract::{CsrfForm, SignedIn};
 use crate::services::cluster::ClusterView;
+use crate::services::cluster::room::room;
 use crate::services::sessions::{IdempotencyKey, StartSession, fits};
 use crate::services::spaces::HomeTrouble;
 
@@ -48,13 +48,7 @@ impl Land {
 
     /// For the views.
     pub(crate) fn ground(&self) -> Ground<'_> {
-        Ground {
-            words: words(),
-            images: &self.images,
-            nodes: &self.cluster.nodes,
-            partitions: &self.cluster.partitions,
-            scratch: &self.scratch,
-        }
+        Ground { words: words(), images: &self.images, cluster: &self.cluster, scratch: &self.scratch }
     }
 
     /// What is free.
@@ -79,13 +73,9 @@ impl Land {
             return Verdict::unknown(words());
         }
         match fits(&resources, &self.cluster.as_snapshot()) {
-            Ok(()) => Verdict::possible(words(), self.room(&resources), &resources),
+            Ok(()) => Verdict::possible(words(), &room(&self.cluster, &resources), &resources, self.cluster.at),
             Err(errors) => Verdict::impossible(words(), form_errors(&errors)),
         }
-    }
-
-    fn room(&self, resources: &Resources) -> bool {
-        room_now(&self.cluster.nodes, &self.cluster.partitions, resources)
     }
 
     fn page(
@@ -153,7 +143,7 @@ pub(crate) async fn page(State(app): State<App>, signed_in: SignedIn, Query(begi
         StartInput::again(&session)
     } else {
         let wanted = beginning.size.as_deref().unwrap_or(FIRST_SIZE);
-        let sizes = presets(ground.nodes, ground.partitions);
+        let sizes = presets(ground.cluster);
         let preset = sizes.iter().find(|preset| preset.code == wanted).or(sizes.first());
         size = preset.map(|preset| preset.code.clone()).unwrap_or_default();
         preset.map(|preset| StartInput::from_resources(&preset.resources)).unwrap_or_default()

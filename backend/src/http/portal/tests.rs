@@ -3,11 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::samples::{Samples, pages};
-use super::views::cluster::{FreeView, room_now};
+use super::views::cluster::FreeView;
 use super::views::presets::presets;
 use super::views::session::SessionView;
+use crate::services::cluster::concern::Concern;
+use crate::services::cluster::{ClusterView, Snapshot};
 use eirene_core::Sentence;
-use eirene_core::session::{Desired, Reason, Resources, SessionState};
+use eirene_core::scheduler::{Node, Partition};
+use eirene_core::session::{Desired, Reason, SessionState};
 use eirene_words::words;
 
 /// Everything between `start` and `end` in `text`, as often as it occurs.
@@ -132,53 +135,33 @@ fn the_last_minutes_are_a_warning() {
     assert_eq!(view(-5).left, "0\u{a0}min left");
 }
 
-fn wish(gpus: u32, gpu_type: Option<&str>, nodes: u32) -> Resources {
-    Resources {
-        partition: None,
-        nodes,
-        cpus: 1,
-        memory_mib: 1024,
-        gpus,
-        gpu_type: gpu_type.map(|kind| kind.parse().unwrap()),
-        walltime_min: 60,
-    }
-}
-
 #[test]
-fn room_is_counted_on_nodes_that_take_jobs() {
-    let (nodes, partitions) = (Samples::nodes().unwrap(), Samples::partitions().unwrap());
-    let room = |resources: &Resources| room_now(&nodes, &partitions, resources);
-    assert!(room(&wish(0, None, 3)));
-    assert!(!room(&wish(0, None, 4)), "the fourth node is down");
-    assert!(room(&wish(1, None, 1)));
-    assert!(room(&wish(1, Some("h100"), 1)));
-    assert!(!room(&wish(2, Some("h100"), 1)), "one of two is taken, the others are on the node that is down");
-    assert!(!room(&wish(1, Some("a100"), 1)), "all taken");
-    assert!(!room(&Resources { partition: Some("nowhere".parse().unwrap()), ..wish(0, None, 1) }));
-    assert!(!room(&Resources { cpus: 1_000_000_000, ..wish(0, None, 1) }));
-
+fn gpus_of_a_node_that_takes_no_jobs_are_not_free() {
+    let nodes = Samples::nodes().unwrap();
     let free = FreeView::new(words(), &nodes, None, true);
     let gpus: Vec<_> =
         free.gpus.iter().map(|item| (item.label.as_str(), item.text.as_str(), item.slots.len())).collect();
-    assert_eq!(gpus, [("a100", "0 of 2", 2), ("h100", "1 of 2", 2)], "GPUs of a node that is down are not counted");
+    assert_eq!(gpus, [("a100", "0 of 2", 2), ("h100", "1 of 2", 2)]);
 }
 
 #[test]
 fn ready_made_sizes_are_cut_to_what_there_is() {
+    let cluster = |nodes: Vec<Node>, partitions: Vec<Partition>| {
+        let snapshot =
+            Snapshot { nodes: nodes.into(), partitions: partitions.into(), ..crate::testing::snapshot(vec![]) };
+        ClusterView::of(&snapshot, &Concern::of(&snapshot, None, &[]))
+    };
     let (nodes, mut partitions) = (Samples::nodes().unwrap(), Samples::partitions().unwrap());
     let codes =
         |sizes: &[super::views::presets::Preset]| sizes.iter().map(|size| size.code.clone()).collect::<Vec<_>>();
-    assert_eq!(codes(&presets(&nodes, &partitions)), ["small", "medium", "gpu-a100", "gpu-h100"]);
+    let all = presets(&cluster(nodes.clone(), partitions.clone()));
+    assert_eq!(codes(&all), ["small", "medium", "gpu-a100", "gpu-h100"]);
     partitions[0].max_walltime_min = Some(45);
-    let small = [nodes[2].clone()].map(|mut node| {
-        node.cpus = 1;
-        node.memory_mib = 2000;
-        node
-    });
-    let sizes = presets(&small, &partitions);
+    let small = Node { cpus: 1, memory_mib: 2000, ..nodes[2].clone() };
+    let sizes = presets(&cluster(vec![small], partitions));
     assert_eq!(codes(&sizes), ["small", "medium"]);
     for size in sizes {
         assert_eq!((size.resources.cpus, size.resources.memory_mib, size.resources.walltime_min), (1, 2000, 45));
     }
-    assert_eq!(codes(&presets(&[], &[])), ["small", "medium"], "while the cluster has not been seen");
+    assert_eq!(codes(&presets(&cluster(vec![], vec![]))), ["small", "medium"], "while the cluster has not been seen");
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use eirene_core::scheduler::{Job, Node, Partition};
+use eirene_core::scheduler::{Node, Partition};
 use eirene_core::{GroupName, NodeName, PartitionName, Session};
 
 use super::Snapshot;
@@ -43,9 +43,9 @@ impl Concern {
         self.nodes.contains(&node.name) || node.partitions.iter().any(|name| self.has_partition(name))
     }
 
-    /// Whether a job is in a partition that concerns her. One that waits may name several.
-    pub(crate) fn has_job(&self, job: &Job) -> bool {
-        job.partition.split(',').any(|name| self.partitions.iter().any(|known| known.as_str() == name))
+    /// The same by its name as the scheduler writes it.
+    pub(crate) fn has_partition_named(&self, name: &str) -> bool {
+        self.partitions.iter().any(|known| known.as_str() == name)
     }
 
     /// The same for whoever sees the same of this cluster: without nodes that her partitions have anyway, or that are not there.

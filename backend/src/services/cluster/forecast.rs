@@ -1,4 +1,4 @@
-//! When GPUs come free: by the ends of the jobs that hold them.
+//! When GPUs come free: by the ends of the jobs that hold them, whoever's they are.
 //!
 //! Jobs end by their time limits at the latest, and mostly before; jobs that wait may take what comes free first. So this says when there is room at
 //! the latest if nobody else were waiting, and how much is waited for. It is worked out once a look for all who see the same nodes: with the look for the
@@ -6,8 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use eirene_core::NodeName;
-use eirene_core::scheduler::{Job, JobState, Node};
+use eirene_core::scheduler::{Node, Queue};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
@@ -44,9 +43,10 @@ struct Supply {
     waiting: u32,
 }
 
-/// The forecast of each type of GPU that nodes have.
-pub fn forecasts<'a>(
-    jobs: impl IntoIterator<Item = &'a Job>,
+/// The forecast of each type of GPU that these nodes have. Jobs count as waiting that wait for a partition for which `is_meant` holds.
+pub fn forecasts(
+    queue: &Queue,
+    is_meant: impl Fn(&str) -> bool,
     nodes: &[Node],
     now: Timestamp,
 ) -> BTreeMap<String, Forecast> {
@@ -62,40 +62,28 @@ pub fn forecasts<'a>(
             }
         }
     }
-    let nodes: BTreeMap<&NodeName, &Node> = nodes.iter().map(|node| (&node.name, node)).collect();
-    for job in jobs.into_iter().filter(|job| !job.gpus.is_empty()) {
-        match job.state {
-            JobState::Pending => wait(&mut supplies, job),
-            JobState::Running | JobState::Configuring | JobState::Completing => end(&mut supplies, job, &nodes, now),
-            // What is suspended may go on at any time, for as long as it has left.
-            _ => {}
+    for node in nodes.iter().filter(|node| node.available) {
+        end(&mut supplies, queue, node, now);
+    }
+    for (gpu_type, count) in queue.waiting_in(is_meant).gpus {
+        // Whoever names no type waits for whichever comes first.
+        if let Some(supply) = supplies.get_mut(gpu_type.as_str()) {
+            supply.waiting = count;
         }
     }
     supplies.into_iter().map(|(gpu_type, supply)| (gpu_type.to_owned(), supply.forecast())).collect()
 }
 
-fn wait(supplies: &mut BTreeMap<&str, Supply>, job: &Job) {
-    for (gpu_type, count) in &job.gpus {
-        // Whoever names no type waits for whichever comes first.
-        if let Some(supply) = supplies.get_mut(gpu_type.as_str()) {
-            supply.waiting = supply.waiting.saturating_add(*count);
-        }
-    }
-}
-
-/// Notes what comes free when a job ends. Its GPUs are said for all of its nodes together, and are taken to be shared out evenly.
-fn end(supplies: &mut BTreeMap<&str, Supply>, job: &Job, nodes: &BTreeMap<&NodeName, &Node>, now: Timestamp) {
+/// Notes what comes free on a node, and when.
+fn end(supplies: &mut BTreeMap<&str, Supply>, queue: &Queue, node: &Node, now: Timestamp) {
     let latest = now.checked_add(HORIZON).unwrap_or(Timestamp::MAX);
-    // A job beyond its time limit ends at any moment.
-    let Some(at) = job.ends_at.map(|at| at.max(now)).filter(|at| *at <= latest) else { return };
-    let Ok(spread) = u32::try_from(job.nodes.len()) else { return };
-    for (gpu_type, count) in &job.gpus {
-        for (number, name) in (0_u32..).zip(&job.nodes) {
-            let Some(node) = nodes.get(name).filter(|node| node.available) else { continue };
-            let share = count / spread + u32::from(number < count % spread);
+    for (at, amount) in queue.releases.get(&node.name).into_iter().flatten() {
+        // A job beyond its time limit ends at any moment.
+        let at = now.max(*at);
+        for (gpu_type, count) in amount.gpus.iter().filter(|_| at <= latest) {
             if let Some(supply) = kind(node, gpu_type).and_then(|kind| supplies.get_mut(kind)) {
                 let ends = supply.ends.entry(at).or_default();
-                *ends = ends.saturating_add(share);
+                *ends = ends.saturating_add(*count);
             }
         }
     }
@@ -145,11 +133,11 @@ thread_local! {
 
 #[cfg(test)]
 mod tests {
-    use eirene_core::scheduler::{JobIdentity, NodeGpus};
+    use eirene_core::scheduler::{Job, JobIdentity, JobState, NodeGpus};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testing::{idle_node, start_time};
+    use crate::testing::{idle_node, queue, start_time};
 
     fn node(name: &str, available: bool, gpus: &[(&str, u32, u32)]) -> Node {
         let gpus = gpus.iter().map(|(kind, total, allocated)| NodeGpus {
@@ -209,7 +197,7 @@ mod tests {
             job(Running, &["a"], &[("a100", 1)], Some(60 * 24 * 8)),
             job(Running, &["a"], &[("a100", 1)], None),
         ];
-        let all = forecasts(&jobs, &nodes, start_time());
+        let all = forecasts(&queue(&jobs), |_| true, &nodes, start_time());
         assert_eq!(steps(&all["a100"]), [(30, 3), (90, 8)], "1 is free now, and the node that is down gives none");
         assert_eq!((all["a100"].waiting, all["h100"].waiting), (16, 0));
         assert_eq!(steps(&all["h100"]), [(0, 1), (60, 2)], "what is beyond its time ends at any moment");
@@ -231,7 +219,7 @@ mod tests {
                 let on: Vec<&str> = on.iter().map(|number| names[*number]).collect();
                 job(JobState::Running, &on, &[(if *typed { "a100" } else { "" }, *count)], Some(*ends))
             }).collect();
-            let all = forecasts(&jobs, &nodes, start_time());
+            let all = forecasts(&queue(&jobs), |_| true, &nodes, start_time());
             let up = nodes.iter().filter(|node| node.available).map(|node| &node.gpus[0]);
             let total: u32 = up.clone().map(|gpus| gpus.total).sum();
             let mut free: u32 = up.map(|gpus| gpus.total.saturating_sub(gpus.allocated)).sum();

@@ -4,11 +4,13 @@ mod ahead;
 pub mod concern;
 pub mod forecast;
 pub mod overview;
+pub mod room;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use eirene_core::scheduler::{Job, JobState, Node, Partition};
+use eirene_core::PartitionName;
+use eirene_core::scheduler::{Job, Node, Partition, Queue};
 use jiff::Timestamp;
 use serde::Serialize;
 use tokio::sync::watch;
@@ -28,8 +30,10 @@ pub struct Snapshot {
     pub reachable: bool,
     /// Why not, for logs and admins.
     pub trouble: Option<String>,
-    /// Every job the scheduler remembers.
+    /// Our jobs that the scheduler remembers.
     pub jobs: Arc<Vec<Job>>,
+    /// Everybody's jobs as numbers.
+    pub queue: Arc<Queue>,
     /// Nodes.
     pub nodes: Arc<Vec<Node>>,
     /// Partitions.
@@ -43,7 +47,7 @@ pub struct Snapshot {
 impl Snapshot {
     /// The same, looking ahead from `now`.
     pub(crate) fn looking_ahead(self, now: Timestamp) -> Self {
-        let forecasts = Arc::new(forecasts(self.jobs.iter(), &self.nodes, now));
+        let forecasts = Arc::new(forecasts(&self.queue, |_| true, &self.nodes, now));
         Self { forecasts, ahead_of_parts: AheadOfParts::default(), ..self }
     }
 
@@ -53,8 +57,8 @@ impl Snapshot {
     }
 
     /// The partition of this name, or the default.
-    pub fn partition(&self, name: Option<&eirene_core::PartitionName>) -> Option<&Partition> {
-        self.partitions.iter().find(|partition| name.map_or(partition.is_default, |name| partition.name == *name))
+    pub fn partition(&self, name: Option<&PartitionName>) -> Option<&Partition> {
+        partition_named(&self.partitions, name)
     }
 
     /// Partitions and nodes that concern somebody: of others not even the names.
@@ -70,6 +74,10 @@ impl Snapshot {
     }
 }
 
+fn partition_named<'a>(partitions: &'a [Partition], name: Option<&PartitionName>) -> Option<&'a Partition> {
+    partitions.iter().find(|partition| name.map_or(partition.is_default, |name| partition.name == *name))
+}
+
 /// GPUs of one type on the nodes that are shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct GpuSupply {
@@ -79,6 +87,8 @@ pub struct GpuSupply {
     pub total: u32,
     /// How many are free on nodes that take jobs.
     pub free: u32,
+    /// How many of the free ones are on nodes that are reserved for a waiting job: until that starts, only shorter jobs start there.
+    pub reserved: u32,
     /// When more come free within a week, at the latest: by the ends of the jobs that have them. Jobs that wait may take them first.
     pub forecast: Vec<FreeFrom>,
     /// How many of them jobs that wait ask for.
@@ -98,9 +108,16 @@ pub struct ClusterView {
     pub gpu_types: Vec<GpuSupply>,
     /// Nodes.
     pub nodes: Arc<Vec<Node>>,
+    /// Everybody's jobs as numbers, those in partitions and on nodes that are not shown too.
+    pub queue: Arc<Queue>,
 }
 
 impl ClusterView {
+    /// The partition of this name, or the default.
+    pub fn partition(&self, name: Option<&PartitionName>) -> Option<&Partition> {
+        partition_named(&self.partitions, name)
+    }
+
     /// What of a snapshot concerns somebody: nothing else is in it, not even by name. GPUs are counted, and looked ahead for, on those nodes alone.
     pub(crate) fn of(snapshot: &Snapshot, concern: &Concern) -> Self {
         if concern.is_all_of(snapshot) {
@@ -109,8 +126,8 @@ impl ClusterView {
         let (partitions, nodes) = snapshot.ground_of(concern);
         let ahead = snapshot.ahead_of_parts.of(concern.narrowed(snapshot), || {
             // What runs on her nodes ends there, whoever's it is; what waits elsewhere is not in her way.
-            let jobs = snapshot.jobs.iter().filter(|job| job.state != JobState::Pending || concern.has_job(job));
-            snapshot.asked_at.map(|at| forecasts(jobs, &nodes, at)).unwrap_or_default()
+            let is_hers = |partition: &str| concern.has_partition_named(partition);
+            snapshot.asked_at.map(|at| forecasts(&snapshot.queue, is_hers, &nodes, at)).unwrap_or_default()
         });
         let gpu_types = supply(&nodes, &ahead);
         Self { partitions: Arc::new(partitions), gpu_types, nodes: Arc::new(nodes), ..Self::whole(snapshot) }
@@ -134,6 +151,7 @@ impl ClusterView {
             partitions: Arc::clone(&snapshot.partitions),
             gpu_types: supply(&snapshot.nodes, &snapshot.forecasts),
             nodes: Arc::clone(&snapshot.nodes),
+            queue: Arc::clone(&snapshot.queue),
         }
     }
 }
@@ -179,11 +197,15 @@ fn supply(nodes: &[Node], forecasts: &BTreeMap<String, Forecast>) -> Vec<GpuSupp
         for gpus in &node.gpus {
             let entry = by_type.entry(&gpus.gpu_type).or_insert_with(|| {
                 let Forecast { steps, waiting } = forecasts.get(&gpus.gpu_type).cloned().unwrap_or_default();
-                GpuSupply { gpu_type: gpus.gpu_type.clone(), total: 0, free: 0, forecast: steps, waiting }
+                GpuSupply { gpu_type: gpus.gpu_type.clone(), total: 0, free: 0, reserved: 0, forecast: steps, waiting }
             });
             entry.total = entry.total.saturating_add(gpus.total);
             if node.available {
-                entry.free = entry.free.saturating_add(gpus.total.saturating_sub(gpus.allocated));
+                let free = gpus.total.saturating_sub(gpus.allocated);
+                entry.free = entry.free.saturating_add(free);
+                if node.is_planned {
+                    entry.reserved = entry.reserved.saturating_add(free);
+                }
             }
         }
     }
@@ -212,6 +234,7 @@ mod tests {
             gpu_type: gpu_type.into(),
             total,
             free,
+            reserved: 0,
             forecast: vec![],
             waiting: 0,
         };

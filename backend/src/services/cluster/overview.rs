@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use eirene_core::scheduler::Job;
 use eirene_core::{Clock, NodeName, Scope, Session, SessionId, SessionState};
 use eirene_database::Db;
 use eirene_monitoring::Metric;
@@ -47,8 +46,6 @@ pub struct Seen {
     pub is_operator: bool,
     /// How many nodes are left out.
     pub left_out: usize,
-    /// Jobs in the partitions that are shown, to be counted.
-    pub jobs: Vec<Job>,
     /// Sessions and runs that are not over: one's own, the operator's all.
     pub live: Vec<Session>,
     /// How busy GPUs are where samples of `live` tell it: a mean between 0 and 1 for each node.
@@ -99,10 +96,8 @@ impl Overview {
             None => self.cluster.view(),
             Some(concern) => ClusterView::of(&snapshot, concern),
         };
-        let is_shown = |job: &&Job| concern.as_ref().is_none_or(|concern| concern.has_job(job));
-        let jobs = snapshot.jobs.iter().filter(is_shown).cloned().collect();
         let left_out = snapshot.nodes.len().saturating_sub(cluster.nodes.len());
-        Ok(Seen { cluster, is_operator, left_out, jobs, live, gpus_busy })
+        Ok(Seen { cluster, is_operator, left_out, live, gpus_busy })
     }
 
     /// Partitions and nodes that concern `actor`, as a look that has seen nothing else: what she asks for is judged by it, so that a refusal names
@@ -163,7 +158,7 @@ fn means(lines: impl Iterator<Item = Recent>) -> BTreeMap<NodeName, f64> {
 #[cfg(test)]
 mod tests {
     use eirene_core::Role;
-    use eirene_core::scheduler::JobState;
+    use eirene_core::scheduler::{Job, JobState};
     use eirene_monitoring_store::Point;
 
     use super::*;

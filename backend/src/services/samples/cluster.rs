@@ -2,7 +2,6 @@
 //! use, as the series of a session that there is not; [`Samples`] keeps and forgets it as it does all others. Sums of the whole cluster, which everybody
 //! may see: whose they are and in which partition is not kept, so nobody's part of it could be told apart.
 
-use eirene_core::scheduler::JobState;
 use eirene_monitoring_store::{Sample, SessionId};
 use jiff::{SignedDuration, Timestamp};
 
@@ -52,21 +51,15 @@ impl Figure {
 
     /// What it is in a snapshot.
     pub(crate) fn of(self, snapshot: &Snapshot) -> f64 {
-        let jobs = |states: &[JobState]| {
-            let there = snapshot.jobs.iter().filter(|job| states.contains(&job.state));
-            there.count() as f64
-        };
+        let waiting = || snapshot.queue.waiting_in(|_| true);
         let gpus = || snapshot.nodes.iter().flat_map(|node| &node.gpus);
         match self {
-            Self::JobsRunning => jobs(&[JobState::Running, JobState::Configuring, JobState::Completing]),
-            Self::JobsWaiting => jobs(&[JobState::Pending]),
+            Self::JobsRunning => f64::from(snapshot.queue.running_in(|_| true)),
+            Self::JobsWaiting => f64::from(waiting().jobs),
             // Added up as whole numbers: of floats, none at all are -0.
             Self::GpusHeld => f64::from(gpus().map(|gpus| gpus.allocated).sum::<u32>()),
             Self::GpusTotal => f64::from(gpus().map(|gpus| gpus.total).sum::<u32>()),
-            Self::GpusWaiting => {
-                let waiting = snapshot.jobs.iter().filter(|job| job.state == JobState::Pending);
-                f64::from(waiting.flat_map(|job| &job.gpus).map(|(_, count)| *count).sum::<u32>())
-            }
+            Self::GpusWaiting => f64::from(waiting().gpus.into_values().fold(0, u32::saturating_add)),
         }
     }
 }

@@ -4,12 +4,13 @@
 
 use std::cmp::Reverse;
 
-use eirene_core::Resources;
 use eirene_core::scheduler::{Node, Partition};
+use eirene_core::{PartitionName, Resources};
 use eirene_words::{say, say_count, say_with, words};
 
 use crate::error::FieldError;
 use crate::services::cluster::Snapshot;
+use crate::services::duration::minutes;
 
 /// Sizes beyond which a request is a mistake on any cluster.
 const MOST_NODES: u32 = 100_000;
@@ -108,7 +109,13 @@ fn impossible_in(partition: &Partition, wanted: &Resources, cluster: &Snapshot) 
     }
     errors.extend(missing_gpus(wanted, name.as_str(), &nodes));
     if let Some(most) = partition.max_walltime_min.filter(|most| wanted.walltime_min > *most) {
-        errors.push(FieldError::new("walltime_min", most_is("fits.time", most.into())));
+        let most = minutes(words(), most.into());
+        let names = [("partition", name.as_str()), ("most", most.as_str())];
+        let message = match longer(wanted, cluster) {
+            Some(other) => say_with("fits.time_elsewhere", &[&names[..], &[("other", other.as_str())]].concat()),
+            None => say_with("fits.time", &names),
+        };
+        errors.push(FieldError::new("walltime_min", message));
     }
     if errors.is_empty() {
         let able = nodes.iter().filter(|node| could_hold(node, wanted)).count() as u64;
@@ -122,6 +129,16 @@ fn impossible_in(partition: &Partition, wanted: &Resources, cluster: &Snapshot) 
         }
     }
     errors
+}
+
+/// Another partition that could give all of it.
+fn longer<'a>(wanted: &Resources, cluster: &'a Snapshot) -> Option<&'a PartitionName> {
+    let allows = |partition: &&Partition| {
+        let in_time = partition.max_walltime_min.is_none_or(|most| wanted.walltime_min <= most);
+        // Whose accounts a partition takes is not known, so it is not recommended.
+        in_time && !partition.access.by_account && impossible_in(partition, wanted, cluster).is_empty()
+    };
+    cluster.partitions.iter().find(allows).map(|partition| &partition.name)
 }
 
 fn missing_gpus(wanted: &Resources, partition: &str, nodes: &[&Node]) -> Option<FieldError> {
@@ -179,6 +196,15 @@ mod tests {
         assert_eq!(fields(|r| (r.gpus, r.gpu_type) = (2, Some("a100".parse().unwrap()))), Vec::<String>::new());
         assert_eq!(fields(|r| (r.nodes, r.gpus, r.gpu_type) = (2, 1, Some("a100".parse().unwrap()))), ["nodes"]);
         assert_eq!(fields(|r| r.walltime_min = 481), ["walltime_min"]);
+        let message = |walltime_min| {
+            let long = Resources { walltime_min, ..testing::small() };
+            fits(&long, &testing::snapshot(vec![])).unwrap_err().remove(0).message
+        };
+        assert_eq!(
+            message(1200),
+            "partition `main` accepts jobs of at most 8\u{a0}h; choose partition `long` for longer ones"
+        );
+        assert_eq!(message(2881), "partition `main` accepts jobs of at most 8\u{a0}h", "`long` takes no longer either");
         assert_eq!(fields(|r| (r.partition, r.nodes) = (Some("long".parse().unwrap()), 2)), ["nodes"]);
         assert_eq!(
             fields(|r| (r.partition, r.walltime_min) = (Some("long".parse().unwrap()), 481)),

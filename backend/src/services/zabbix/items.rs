@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use eirene_core::alert::{Alert, AlertSeverity};
-use eirene_core::scheduler::JobState;
+use eirene_core::text::is_printable;
 use eirene_core::{JobKind, Session, SessionId, SessionState};
 use eirene_monitoring::Metric;
 use eirene_zabbix::{Parameter, discovery, key};
@@ -139,9 +139,8 @@ fn slurm(snapshot: &Snapshot, round: &mut Round) {
     if !snapshot.reachable {
         return;
     }
-    let jobs = |states: &[JobState]| snapshot.jobs.iter().filter(|job| states.contains(&job.state)).count();
-    round.whole("eirene.jobs.running", &[], jobs(&[JobState::Running, JobState::Configuring, JobState::Completing]));
-    round.whole("eirene.jobs.waiting", &[], jobs(&[JobState::Pending]));
+    round.whole("eirene.jobs.running", &[], snapshot.queue.running_in(|_| true) as usize);
+    round.whole("eirene.jobs.waiting", &[], snapshot.queue.waiting_in(|_| true).jobs as usize);
     round.whole("eirene.nodes.total", &[], snapshot.nodes.len());
     round.whole("eirene.nodes.available", &[], snapshot.nodes.iter().filter(|node| node.available).count());
 }
@@ -293,7 +292,7 @@ fn plain(name: &str) -> String {
         .map(|letter| match letter {
             '{' => '(',
             '}' => ')',
-            letter if letter.is_control() => ' ',
+            letter if !is_printable(letter) => ' ',
             letter => letter,
         })
         .collect()

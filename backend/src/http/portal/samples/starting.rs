@@ -7,7 +7,7 @@ use eirene_core::id::ImageId;
 use eirene_core::image::Image;
 use eirene_core::scheduler::{Node, NodeGpus, Partition, PartitionAccess};
 use eirene_core::scratch::ScratchKind;
-use eirene_core::session::SessionState;
+use eirene_core::session::{Resources, SessionState};
 use eirene_words::{say, say_with, words};
 use jiff::SignedDuration;
 
@@ -25,6 +25,7 @@ use crate::http::portal::views::start::{
 };
 use crate::services::cluster::forecast::FreeFrom;
 use crate::services::cluster::overview::Seen as SeenCluster;
+use crate::services::cluster::room::{Room, Short};
 use crate::services::cluster::{ClusterView, GpuSupply};
 use crate::services::samples::{ClusterPast, Figure};
 use crate::services::spaces::HomeTrouble;
@@ -43,6 +44,8 @@ impl Samples {
                 memory_mib: 16000,
                 memory_allocated_mib: u64::from(cpus_used) * 2000,
                 gpus: vec![NodeGpus { gpu_type: gpu.to_owned(), total: 2, allocated: gpus_used }],
+                has_counted_gpus: true,
+                is_planned: false,
                 partitions: vec!["main".parse()?],
             })
         };
@@ -104,6 +107,7 @@ impl Samples {
             gpu_type: gpu_type.to_owned(),
             total,
             free,
+            reserved: free / 4,
             forecast,
             waiting,
         };
@@ -117,6 +121,7 @@ impl Samples {
                 supply("mi300", 4, 4, vec![], 0),
             ],
             nodes: Arc::new(nodes),
+            queue: Arc::default(),
         })
     }
 
@@ -132,7 +137,6 @@ impl Samples {
         Ok(SeenCluster {
             is_operator,
             left_out: if is_operator { 0 } else { 12 },
-            jobs: vec![],
             gpus_busy: cluster.nodes.iter().take(2).map(|node| (node.name.clone(), 0.42)).collect(),
             live: std::iter::once(running).chain(waiting).collect(),
             cluster,
@@ -141,7 +145,7 @@ impl Samples {
 
     pub(super) fn starting(&mut self) -> Result<()> {
         let words = words();
-        let (nodes, partitions) = (Self::nodes()?, Self::partitions()?);
+        let cluster = ClusterView { nodes: Arc::new(Self::nodes()?), reachable: true, ..self.cluster(false)? };
         let images = [Image {
             id: ImageId::generate(),
             name: "jupyter".parse()?,
@@ -153,9 +157,9 @@ impl Samples {
             created_at: self.now,
         }];
         let scratch = [ScratchKind::Node, ScratchKind::Beeond];
-        let ground = Ground { words, images: &images, nodes: &nodes, partitions: &partitions, scratch: &scratch };
+        let ground = Ground { words, images: &images, cluster: &cluster, scratch: &scratch };
         let key = || "sample-key".to_owned();
-        let free = FreeView::new(words, &nodes, Some(self.now), true);
+        let free = FreeView::new(words, &cluster.nodes, Some(self.now), true);
         let (live, earlier) = self.views()?;
         for (name, role, live, earlier, notice) in [
             ("dashboard", Role::Researcher, live, earlier, Some("notice.stopping")),
@@ -228,14 +232,22 @@ impl Samples {
             FormError::new(words, "", HOSTILE),
         ];
         let resources = self.queued()?.resources;
+        let now = self.now;
+        let possible = |room: Room| Verdict::possible(words, &room, &resources, Some(now));
+        let later = Room::Later {
+            short: Some(Short::Cpus(1)),
+            fits: Some(Resources { cpus: 1, ..resources.clone() }),
+            from: Some(now + SignedDuration::from_mins(79)),
+        };
         let cases = [
-            ("start", Verdict::possible(words, true, &resources), Vec::new(), true),
-            ("start-later", Verdict::possible(words, false, &resources), Vec::new(), true),
+            ("start", possible(Room::Now), Vec::new(), true),
+            ("start-later", possible(later), Vec::new(), true),
+            ("start-until", possible(Room::Until { walltime_min: 20 }), Vec::new(), true),
             ("start-errors", Verdict::impossible(words, Vec::new()), errors, true),
             ("start-unknown", Verdict::unknown(words), Vec::new(), true),
             ("start-no-images", Verdict::unknown(words), Vec::new(), false),
-            ("start-home-full", Verdict::possible(words, true, &resources), Vec::new(), true),
-            ("start-groups-away", Verdict::possible(words, true, &resources), Vec::new(), true),
+            ("start-home-full", possible(Room::Now), Vec::new(), true),
+            ("start-groups-away", possible(Room::Now), Vec::new(), true),
         ];
         let space = |place: &str, title: &str, read_only| SeenSpace {
             place: place.to_owned(),
@@ -301,7 +313,7 @@ impl Samples {
             };
             self.add(name, &page)?;
         }
-        self.add("fragment-verdict", &VerdictFragment { verdict: Verdict::possible(words, true, &resources) })?;
+        self.add("fragment-verdict", &VerdictFragment { verdict: possible(Room::Now) })?;
         self.add("fragment-free", &FreeFragment { free })?;
         Ok(())
     }

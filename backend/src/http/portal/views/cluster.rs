@@ -1,11 +1,9 @@
-//! What is free on the cluster right now, and whether something would start at once.
+//! What is free on the cluster right now.
 
 use jiff::Timestamp;
 use serde::Serialize;
 
-use eirene_core::name::PartitionName;
-use eirene_core::scheduler::{Node, Partition};
-use eirene_core::session::Resources;
+use eirene_core::scheduler::Node;
 use eirene_words::Words;
 
 use super::format::{self, Time};
@@ -96,33 +94,6 @@ pub(crate) fn gpu_types(nodes: &[Node]) -> Vec<String> {
     types.sort();
     types.dedup();
     types
-}
-
-/// Whether enough nodes have room for `resources` at this moment. A promise it is not: others may wait before.
-pub(crate) fn room_now(nodes: &[Node], partitions: &[Partition], resources: &Resources) -> bool {
-    let Some(partition) = chosen_partition(partitions, resources.partition.as_ref()) else { return false };
-    let fitting = nodes
-        .iter()
-        .filter(|node| node.available && node.partitions.contains(&partition.name) && has_room(node, resources))
-        .count();
-    partition.available && fitting >= resources.nodes as usize
-}
-
-/// The partition by name, or the default.
-pub(crate) fn chosen_partition<'a>(partitions: &'a [Partition], name: Option<&PartitionName>) -> Option<&'a Partition> {
-    partitions.iter().find(|partition| name.map_or(partition.is_default, |name| partition.name == *name))
-}
-
-fn has_room(node: &Node, resources: &Resources) -> bool {
-    let gpus: u32 = node
-        .gpus
-        .iter()
-        .filter(|gpus| resources.gpu_type.as_ref().is_none_or(|wanted| gpus.gpu_type == wanted.as_str()))
-        .map(|gpus| gpus.total.saturating_sub(gpus.allocated))
-        .sum();
-    node.cpus.saturating_sub(node.cpus_allocated) >= resources.cpus
-        && node.memory_mib.saturating_sub(node.memory_allocated_mib) >= resources.memory_mib
-        && gpus >= resources.gpus
 }
 
 /// The dashboard's panel by itself.

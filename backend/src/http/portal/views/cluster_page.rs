@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use eirene_core::scheduler::{Job, JobState, Node, Partition};
+use eirene_core::scheduler::{Node, Partition, Queue};
 use eirene_core::{JobKind, Session};
 use eirene_words::Words;
 
@@ -60,6 +60,8 @@ struct GpuPart {
     /// What comes next; the time belongs to the end of it.
     next: String,
     next_at: Option<Time>,
+    /// How many of the free ones are reserved for jobs that wait, in words; empty for none.
+    reserved: String,
     /// How many are waited for; empty for none.
     waiting: String,
     /// The line of the picture; empty where nothing comes free.
@@ -125,7 +127,7 @@ impl ClusterPart {
             partitions: cluster
                 .partitions
                 .iter()
-                .map(|each| partition(words, each, &cluster.nodes, &seen.jobs))
+                .map(|each| partition(words, each, &cluster.nodes, &cluster.queue))
                 .collect(),
             queue: seen.waiting().take(MOST_WAITING).map(|session| waiting(words, session, now)).collect(),
             queue_more: counted("cluster_page.queue_more", seen.waiting().count().saturating_sub(MOST_WAITING)),
@@ -191,7 +193,8 @@ fn gpu(words: &Words, gpus: &GpuSupply, now: Timestamp) -> GpuPart {
             let more = step.free.saturating_sub(gpus.free);
             words.count("cluster_page.next", more.into())
         }
-        None if gpus.free >= gpus.total => words.get("cluster_page.all_free"),
+        None if gpus.free >= gpus.total && gpus.reserved == 0 => words.get("cluster_page.all_free"),
+        None if gpus.free >= gpus.total => String::new(),
         None => words.get("cluster_page.no_next"),
     };
     let key = if span == DAY { "cluster_page.chart_day" } else { "cluster_page.chart_week" };
@@ -204,6 +207,10 @@ fn gpu(words: &Words, gpus: &GpuSupply, now: Timestamp) -> GpuPart {
         waiting: match gpus.waiting {
             0 => String::new(),
             waiting => words.count("cluster_page.waiting_gpus", waiting.into()),
+        },
+        reserved: match gpus.reserved {
+            0 => String::new(),
+            reserved => words.count("cluster_page.reserved", reserved.into()),
         },
         points,
         text: words.fill(key, &[("free", &gpus.free.to_string()), ("last", &last.to_string())]),
@@ -224,12 +231,10 @@ fn stairs(free: u32, steps: &[FreeFrom], now: Timestamp, span: SignedDuration, t
     chart::line(&corners, now, until, total.into())
 }
 
-fn partition(words: &Words, partition: &Partition, nodes: &[Node], jobs: &[Job]) -> PartitionPart {
+fn partition(words: &Words, partition: &Partition, nodes: &[Node], queue: &Queue) -> PartitionPart {
     let mine = nodes.iter().filter(|node| node.partitions.contains(&partition.name));
     let (up, all) = mine.fold((0, 0), |(up, all), node| (up + u64::from(node.available), all + 1));
-    // A job that waits may name several partitions.
-    let is_here = |job: &&Job| job.partition.split(',').any(|name| name == partition.name.as_str());
-    let count = |states: &[JobState]| jobs.iter().filter(is_here).filter(|job| states.contains(&job.state)).count();
+    let is_here = |name: &str| name == partition.name.as_str();
     PartitionPart {
         name: partition.name.to_string(),
         is_default: partition.is_default,
@@ -239,8 +244,8 @@ fn partition(words: &Words, partition: &Partition, nodes: &[Node], jobs: &[Job])
         longest: partition
             .max_walltime_min
             .map_or_else(|| words.get("cluster_page.no_limit"), |longest| format::minutes(words, longest.into())),
-        running: format::number(count(&[JobState::Running, JobState::Configuring, JobState::Completing]) as u64),
-        waiting: format::number(count(&[JobState::Pending]) as u64),
+        running: format::number(queue.running_in(is_here).into()),
+        waiting: format::number(queue.waiting_in(is_here).jobs.into()),
     }
 }
 
@@ -296,6 +301,7 @@ mod tests {
             gpu_type: "a100".into(),
             total: 8,
             free,
+            reserved: 0,
             forecast: forecast.iter().map(|(minutes, free)| FreeFrom { at: at(*minutes), free: *free }).collect(),
             waiting: 3,
         };

@@ -1,6 +1,8 @@
 //! Times, sizes and durations in words.
 
 use eirene_words::Words;
+
+pub(crate) use crate::services::duration::minutes;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -75,21 +77,6 @@ pub(crate) fn hours(words: &Words, seconds: u64) -> String {
         (_, 0) => whole.to_string(),
         _ => format!("{whole}.{tenth}"),
     }
-}
-
-/// A duration in days, hours and minutes.
-pub(crate) fn minutes(words: &Words, total: u64) -> String {
-    let (days, hours, minutes) = (total / 1440, total % 1440 / 60, total % 60);
-    let mut parts = Vec::new();
-    for (key, n) in [("unit.day", days), ("unit.hour", hours), ("unit.minute", minutes)] {
-        if n > 0 {
-            parts.push(words.count(key, n));
-        }
-    }
-    if parts.is_empty() {
-        parts.push(words.count("unit.minute", 0));
-    }
-    parts.join(" ")
 }
 
 /// Whole minutes from `from` to `to`, never negative.

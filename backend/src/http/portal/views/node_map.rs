@@ -326,7 +326,12 @@ fn part(words: &Words, seen: &Seen, node: &Node, there: u64, (by, level): (Measu
         Measure::Gpu => gpus.clone(),
         Measure::Health => reason.to_owned(),
     };
-    let text = if said.is_empty() { node.state.clone() } else { format!("{}, {said}", node.state) };
+    let state = if node.is_planned && node.available {
+        words.fill("node_map.planned", &[("state", &node.state)])
+    } else {
+        node.state.clone()
+    };
+    let text = if said.is_empty() { state.clone() } else { format!("{state}, {said}") };
     let mine = match there {
         0 => String::new(),
         there if seen.is_operator => words.count("node_map.jobs", there),
@@ -339,7 +344,7 @@ fn part(words: &Words, seen: &Seen, node: &Node, there: u64, (by, level): (Measu
         sign: level.sign(),
         text,
         mine,
-        state: if reason.is_empty() { node.state.clone() } else { format!("{}: {reason}", node.state) },
+        state: if reason.is_empty() { state } else { format!("{state}: {reason}") },
         cpus,
         load,
         memory: words.fill(
@@ -403,8 +408,9 @@ mod tests {
             partitions: Arc::clone(&snapshot.partitions),
             gpu_types: vec![],
             nodes: Arc::new(nodes),
+            queue: Arc::default(),
         };
-        Seen { cluster, is_operator: false, left_out: 0, jobs: vec![], live: vec![], gpus_busy: BTreeMap::new() }
+        Seen { cluster, is_operator: false, left_out: 0, live: vec![], gpus_busy: BTreeMap::new() }
     }
 
     fn map(seen: &Seen, by: Measure) -> NodeMap {

@@ -1,13 +1,14 @@
 //! Ready-made sizes: what most people want, cut to what this cluster has.
 
-use eirene_core::scheduler::{Node, Partition};
+use eirene_core::scheduler::Node;
 use eirene_core::session::Resources;
 use serde::Serialize;
 
-use super::cluster;
 use super::format;
 use super::session::size;
-use super::start::{Ground, StartInput};
+use super::start::{Ground, StartInput, shortage};
+use crate::services::cluster::ClusterView;
+use crate::services::cluster::room::{Room, room};
 use crate::services::sessions::defaults;
 
 /// A ready-made size.
@@ -44,11 +45,14 @@ pub(crate) struct PresetView {
 const GPU_PRESETS: usize = 3;
 
 /// Sizes that this cluster has, by what its default partition allows.
-pub(crate) fn presets(nodes: &[Node], partitions: &[Partition]) -> Vec<Preset> {
-    let default = cluster::chosen_partition(partitions, None);
+pub(crate) fn presets(cluster: &ClusterView) -> Vec<Preset> {
+    let default = cluster.partition(None);
     let longest = default.and_then(|partition| partition.max_walltime_min).unwrap_or(u32::MAX);
-    let inside: Vec<&Node> =
-        nodes.iter().filter(|node| default.is_none_or(|partition| node.partitions.contains(&partition.name))).collect();
+    let inside: Vec<&Node> = cluster
+        .nodes
+        .iter()
+        .filter(|node| default.is_none_or(|partition| node.partitions.contains(&partition.name)))
+        .collect();
     let most_cpus = inside.iter().map(|node| node.cpus).max().unwrap_or(u32::MAX);
     let most_memory = inside.iter().map(|node| node.memory_mib).max().unwrap_or(u64::MAX);
     let make = |code: &str, cpus: u32, memory_gib: u64, gpu: Option<&str>, hours: u32| Preset {
@@ -80,10 +84,10 @@ pub(crate) fn presets(nodes: &[Node], partitions: &[Partition]) -> Vec<Preset> {
 impl Ground<'_> {
     /// The ready-made sizes; `current` is the one the form shows.
     pub(crate) fn presets(&self, current: &str, key: &dyn Fn() -> String) -> Vec<PresetView> {
-        presets(self.nodes, self.partitions)
+        presets(self.cluster)
             .into_iter()
             .map(|preset| {
-                let room = cluster::room_now(self.nodes, self.partitions, &preset.resources);
+                let room = room(self.cluster, &preset.resources);
                 let gpu = preset.resources.gpus > 0;
                 let name = match &preset.resources.gpu_type {
                     Some(kind) => self.words.fill("preset.gpu_typed", &[("type", kind.as_str())]),
@@ -96,8 +100,8 @@ impl Ground<'_> {
                     name,
                     icon: if gpu { "gpu" } else { "cpu" },
                     size: self.words.fill("preset.size", &[("size", &size), ("time", &time)]),
-                    now: self.words.get(if room { "preset.room" } else { "preset.no_room" }),
-                    room,
+                    now: self.in_a_line(&room, &preset.resources),
+                    room: room == Room::Now,
                     href: format!("/sessions/new?size={}", preset.code),
                     current: preset.code == current,
                     input: self
@@ -105,5 +109,17 @@ impl Ground<'_> {
                 }
             })
             .collect()
+    }
+
+    fn in_a_line(&self, room: &Room, wanted: &Resources) -> String {
+        match room {
+            Room::Now => self.words.get("preset.room"),
+            Room::Until { walltime_min } => {
+                self.words.fill("preset.until", &[("time", &format::minutes(self.words, (*walltime_min).into()))])
+            }
+            Room::Later { short, .. } => {
+                short.map_or_else(|| self.words.get("preset.no_room"), |short| shortage(self.words, short, wanted))
+            }
+        }
     }
 }

@@ -1,10 +1,10 @@
 //! The dashboard and the start form: sizes to choose from, sensible defaults, what fits and what does not.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use eirene_core::image::Image;
 use eirene_core::name::{GpuType, ImageName, PartitionName};
-use eirene_core::scheduler::{Node, Partition};
 use eirene_core::scratch::ScratchKind;
 use eirene_core::session::{Resources, Session};
 use eirene_words::Words;
@@ -17,6 +17,8 @@ use super::session::{SessionView, app_label, sentence, size};
 use super::space::SpacesNotice;
 use super::{Choice, Field, FormError, format};
 use crate::http::portal::pages::Page;
+use crate::services::cluster::ClusterView;
+use crate::services::cluster::room::{Room, Short};
 use crate::services::sessions::defaults;
 use crate::services::spaces::HomeTrouble;
 use crate::services::spaces::in_sessions::{InSession, InSessions};
@@ -153,10 +155,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) words: &'a Words,
     /// Images one may start.
     pub(crate) images: &'a [Image],
-    /// Nodes.
-    pub(crate) nodes: &'a [Node],
-    /// Partitions.
-    pub(crate) partitions: &'a [Partition],
+    /// The cluster.
+    pub(crate) cluster: &'a ClusterView,
     /// Kinds of fast scratch that are offered.
     pub(crate) scratch: &'a [ScratchKind],
 }
@@ -232,12 +232,13 @@ impl Ground<'_> {
     fn gpu_choices(&self, chosen: &str) -> Vec<Choice> {
         let chosen = if chosen.is_empty() { NO_GPU } else { chosen };
         let mut choices = vec![Choice::new(NO_GPU, self.words.get("start.gpu_none"), chosen)];
-        let types = cluster::gpu_types(self.nodes);
+        let types = cluster::gpu_types(&self.cluster.nodes);
         if !types.is_empty() {
             choices.push(Choice::new(ANY_GPU, self.words.get("start.gpu_any"), chosen));
         }
         for kind in types.into_iter().filter(|kind| !kind.is_empty()) {
             let free: u64 = self
+                .cluster
                 .nodes
                 .iter()
                 .filter(|node| node.available)
@@ -253,7 +254,7 @@ impl Ground<'_> {
 
     fn partition_choices(&self, chosen: &str) -> Vec<Choice> {
         let mut choices = vec![Choice::new("", self.words.get("start.partition_default"), chosen)];
-        for partition in self.partitions {
+        for partition in self.cluster.partitions.iter() {
             let name = partition.name.as_str();
             let label = match partition.max_walltime_min {
                 Some(longest) => {
@@ -351,12 +352,41 @@ impl Verdict {
         Self { tone: Tone::Bad, icon: "alert", title: words.get("verdict.no"), text: String::new(), errors }
     }
 
-    /// It can run; there is room for it now, or it would wait.
-    pub(crate) fn possible(words: &Words, room: bool, resources: &Resources) -> Self {
-        let asked = words.fill("verdict.asked", &[("size", &size(words, resources))]);
-        let (tone, icon, key) =
-            if room { (Tone::Good, "check", "verdict.now") } else { (Tone::Wait, "clock", "verdict.later") };
-        Self { tone, icon, title: words.get(key), text: asked, errors: Vec::new() }
+    /// It can run; there is room for it now, or it would wait for what is short.
+    pub(crate) fn possible(words: &Words, room: &Room, wanted: &Resources, now: Option<Timestamp>) -> Self {
+        let time = |minutes: u64| format::minutes(words, minutes);
+        let wait = |title: String, sentences: Vec<String>| Self {
+            tone: Tone::Wait,
+            icon: "clock",
+            title,
+            text: sentences.join(" "),
+            errors: Vec::new(),
+        };
+        match room {
+            Room::Now => Self {
+                tone: Tone::Good,
+                icon: "check",
+                title: words.get("verdict.now"),
+                text: words.fill("verdict.asked", &[("size", &size(words, wanted))]),
+                errors: Vec::new(),
+            },
+            Room::Until { walltime_min } => wait(
+                words.fill("verdict.until", &[("time", &time((*walltime_min).into()))]),
+                vec![words.get("verdict.until_text")],
+            ),
+            Room::Later { short, fits, from } => {
+                let fits = fits.as_ref().map(|fits| {
+                    let time = time(fits.walltime_min.into());
+                    words.fill("verdict.fits", &[("size", &size(words, fits)), ("time", &time)])
+                });
+                let from = from.zip(now).map(|(from, now)| {
+                    // The last minute counts as a whole one.
+                    words.fill("verdict.from", &[("time", &time(format::minutes_between(now, from) + 1))])
+                });
+                let short = short.map(|short| shortage(words, short, wanted));
+                wait(words.get("verdict.later"), [short, fits, from].into_iter().flatten().collect())
+            }
+        }
     }
 
     /// The scheduler cannot be asked.
@@ -368,6 +398,22 @@ impl Verdict {
             text: words.get("verdict.unknown_text"),
             errors: Vec::new(),
         }
+    }
+}
+
+/// What is short, in a sentence.
+pub(crate) fn shortage(words: &Words, short: Short, wanted: &Resources) -> String {
+    let of = |key: &str, free: String, asked: String| words.fill(key, &[("free", &free), ("asked", &asked)]);
+    match short {
+        Short::Nodes => words.get("shortage.nodes"),
+        Short::FreeNodes(free) => of("shortage.free_nodes", free.to_string(), wanted.nodes.to_string()),
+        Short::Cpus(free) => of("shortage.cpus", free.to_string(), wanted.cpus.to_string()),
+        Short::Memory(free) => {
+            of("shortage.memory", format::memory(words, free), format::memory(words, wanted.memory_mib))
+        }
+        Short::Gpus(free) => of("shortage.gpus", free.to_string(), wanted.gpus.to_string()),
+        Short::Several => words.get("shortage.several"),
+        Short::Planned => words.get("shortage.planned"),
     }
 }
 
