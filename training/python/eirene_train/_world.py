@@ -12,12 +12,13 @@ import os
 import threading
 import warnings
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from . import _native
 from .errors import EireneError, InvalidArgument
 
-__all__ = ["Outbox", "broadcast_bytes", "joined", "leave", "world"]
+__all__ = ["Outbox", "at_the_end", "broadcast_bytes", "joined", "leave", "world"]
 
 _JOIN_SECONDS = 300.0
 
@@ -69,6 +70,16 @@ def leave() -> None:
         for sends in list(_outboxes):
             sends.flush()
         _world.leave()
+        for call in _last:
+            call()
+
+
+_last: list[Callable[[], None]] = []
+
+
+def at_the_end(call: Callable[[], None]) -> None:
+    """Has `call` called when the world has been left, and nothing is under way in it any more."""
+    _last.append(call)
 
 
 class Outbox:

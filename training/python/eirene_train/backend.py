@@ -16,6 +16,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -80,6 +81,9 @@ _stores: list[Any] = []
 _generation = 0
 
 
+_CALLERS = vars(c10d)
+
+
 class EireneWork(dist.Work):
     """A collective or message under way, or over.
 
@@ -93,7 +97,8 @@ class EireneWork(dist.Work):
         result: list[torch.Tensor],
         kept: Any = None,
         after: Callable[[], None] | None = None,
-        complete: Callable[[Callable[[], Any], Any], None] = Completer.message,
+        completer: Completer | None = None,
+        in_order: bool = True,
     ) -> None:
         super().__init__()
         self._natives = natives
@@ -101,8 +106,11 @@ class EireneWork(dist.Work):
         self._kept = kept
         self._after = after
         self._lock = threading.Lock() if after is not None else None
-        self._complete = complete
+        self._completer = completer
+        self._in_order = in_order
         self._future: Any = None
+        # Whether a caller in Python has it, of whose callbacks we hear.
+        self._in_python = False
         self._error: Exception | None = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -159,10 +167,28 @@ class EireneWork(dist.Work):
     _source_rank = source_rank
 
     def get_future(self) -> Any:
-        """A future with the result's tensors. It is completed by a thread of the group's, in order of the calls."""
+        """A future with the result's tensors.
+
+        It is completed by a thread of the group's, in order of the calls, and callbacks may do what they like: wait for later calls, make some,
+        raise, end the group. What they call comes, on all ranks, before what is called after they were added; in a group that mixes backends,
+        where torch keeps callbacks to itself, it has no such order, and is to be alike for all works under way.
+        """
         if self._future is None:
-            self._future = future_of(self._outcome, self.over(), self._complete)
+            completer = self._completer or Completer()
+            if self._in_python:
+                self._future = completer.future(self._outcome, self.over(), self._in_order)
+            else:
+                self._future = future_of(self._outcome, self.over(), completer.collective if self._in_order else completer.message)
         return self._future
+
+    def in_python(self, depth: int = 2) -> EireneWork:
+        """Finds out whether a caller in Python gets it: DDP calls a process group's methods from C++, and needs another future.
+
+        Args:
+            depth: how many calls above this one somebody has called the process group's method: a function of torch.distributed, or C++.
+        """
+        self._in_python = sys._getframe(depth).f_globals is _CALLERS
+        return self
 
     def over(self) -> bool:
         """Whether the runtime is done with the memory."""
@@ -332,6 +358,7 @@ class EireneBackend(core.Backend):
 
     def start_coalescing(self) -> None:
         """What follows is one work."""
+        self._completer.settle()
         self._coalesced = []
 
     def end_coalescing(self) -> EireneWork:
@@ -354,11 +381,12 @@ class EireneBackend(core.Backend):
             return self._reduction(_ALL_REDUCE, 0, opts, tensor, [tensor])
         timeout = opts.timeout
         milliseconds = self._milliseconds if timeout.days < 0 else int(timeout.total_seconds() * 1000)
+        self._completer.settle()
         if opts.asyncOp or self._coalesced is not None:
             part = [tensor.data_ptr(), tensor.numel()]
             return self._track(
                 EireneWork(
-                    [self.group.start(_ALL_REDUCE, 0, code, op, part, part, milliseconds)], tensors, None, None, self._completer.collective
+                    [self.group.start(_ALL_REDUCE, 0, code, op, part, part, milliseconds)], tensors, None, None, self._completer
                 )
             )
         self.group.allreduce(tensor.data_ptr(), tensor.numel(), code, op, milliseconds)
@@ -478,7 +506,7 @@ class EireneBackend(core.Backend):
         memory = contiguous(tensor)
         native = self.group.send(destination, tag, memory.data_ptr(), memory.numel() * factor, code, self._milliseconds)
         self._outbox.add(native)
-        return self._track(EireneWork([native], tensors, memory, None, self._completer.message))
+        return self._track(EireneWork([native], tensors, memory, None, self._completer, in_order=False))
 
     def recv(self, tensors: list[torch.Tensor], source: int, tag: int) -> EireneWork:
         """Receives a tensor of any shape from another rank of the group, which sends one of as many elements and the same type."""
@@ -497,7 +525,7 @@ class EireneBackend(core.Backend):
         memory = room(tensor)
         native = self.group.receive(source, tag, memory.data_ptr(), memory.numel() * factor, code, self._milliseconds)
         after = None if memory is tensor else copies([(tensor, memory)])
-        return self._track(EireneWork([native], tensors, memory, after, self._completer.message))
+        return self._track(EireneWork([native], tensors, memory, after, self._completer, in_order=False))
 
     # How calls get to the runtime.
 
@@ -519,9 +547,10 @@ class EireneBackend(core.Backend):
         after: Callable[[], None] | None,
     ) -> EireneWork:
         milliseconds = self._timeout(opts)
+        self._completer.settle()
         if opts.asyncOp or self._coalesced is not None:
             native = self.group.start(collective, root, code, op, inputs, outputs, milliseconds)
-            return self._track(EireneWork([native], result, kept, after, self._completer.collective))
+            return self._track(EireneWork([native], result, kept, after, self._completer))
         self.group.run(collective, root, code, op, inputs, outputs, milliseconds)
         if after is not None:
             after()
@@ -555,7 +584,8 @@ class EireneBackend(core.Backend):
             [tensor for work in works for tensor in work._result],
             works,
             after if afters else None,
-            self._completer.message,
+            self._completer,
+            in_order=False,
         )
         self.last = together
         return together
@@ -741,107 +771,107 @@ class EireneGroup(dist.ProcessGroup):
     def _own(self, shell: Any) -> Any:
         """Our own work instead of the shell torch puts around it."""
         work, self._backend.last = self._backend.last, None
-        return shell if work is None else work
+        return shell if work is None else work.in_python(3)
 
     # Each of these is short by itself: torch knows a call from an override of its own by the name of the function that makes it.
 
     def allreduce(self, tensors: Any, opts: Any = None, *more: Any, **named: Any) -> Any:  # type: ignore[override]
         if type(opts) is _AllreduceOptions and len(tensors) == 1 and type(tensors[0]) in _PLAIN:
             if not (self._observed or _dispatch_modes() or _profiling()):
-                return self._backend.allreduce(tensors, opts)
+                return self._backend.allreduce(tensors, opts).in_python()
         arguments = more if opts is None else (opts, *more)
         return self._own(super().allreduce(tensors, *arguments, **named))
 
     def allreduce_coalesced(self, *arguments: Any, **named: Any) -> Any:
         if _direct(self, arguments, named):
-            return self._backend.allreduce_coalesced(*arguments)
+            return self._backend.allreduce_coalesced(*arguments).in_python()
         return self._own(super().allreduce_coalesced(*arguments, **named))
 
     def broadcast(self, *arguments: Any, **named: Any) -> Any:
         if _direct(self, arguments, named):
-            return self._backend.broadcast(*arguments)
+            return self._backend.broadcast(*arguments).in_python()
         return self._own(super().broadcast(*arguments, **named))
 
     def reduce(self, *arguments: Any, **named: Any) -> Any:
         if _direct(self, arguments, named):
-            return self._backend.reduce(*arguments)
+            return self._backend.reduce(*arguments).in_python()
         return self._own(super().reduce(*arguments, **named))
 
     def allgather(self, *arguments: Any, **named: Any) -> Any:
         if _direct(self, arguments, named):
-            return self._backend.allgather(*arguments)
+            return self._backend.allgather(*arguments).in_python()
         return self._own(super().allgather(*arguments, **named))
 
     def allgather_coalesced(self, *arguments: Any, **named: Any) -> Any:
         if _direct(self, arguments, named):
-            return self._backend.allgather_coalesced(*arguments)
+            return self._backend.allgather_coalesced(*arguments).in_python()
         return self._own(super().allgather_coalesced(*arguments, **named))
 
     def all_gather_single(self, *arguments: Any, **named: Any) -> Any:
         if _direct(self, arguments, named):
-            return self._backend.all_gather_single(*arguments)
+            return self._backend.all_gather_single(*arguments).in_python()
         return self._own(super().all_gather_single(*arguments, **named))
 
     def all_gather_single_coalesced(self, *arguments: Any, **named: Any) -> Any:
         if _direct(self, arguments, named):
-            return self._backend.all_gather_single_coalesced(*arguments)
+            return self._backend.all_gather_single_coalesced(*arguments).in_python()
         return self._own(super().all_gather_single_coalesced(*arguments, **named))
 
     def gather(self, *arguments: Any, **named: Any) -> Any:
         if _direct(self, arguments, named):
-            return self._backend.gather(*arguments)
+            return self._backend.gather(*arguments).in_python()
         return self._own(super().gather(*arguments, **named))
 
     def scatter(self, *arguments: Any, **named: Any) -> Any:
         if _direct(self, arguments, named):
-            return self._backend.scatter(*arguments)
+            return self._backend.scatter(*arguments).in_python()
         return self._own(super().scatter(*arguments, **named))
 
     def reduce_scatter(self, *arguments: Any, **named: Any) -> Any:
         if _direct(self, arguments, named):
-            return self._backend.reduce_scatter(*arguments)
+            return self._backend.reduce_scatter(*arguments).in_python()
         return self._own(super().reduce_scatter(*arguments, **named))
 
     def reduce_scatter_single(self, *arguments: Any, **named: Any) -> Any:
         if _direct(self, arguments, named):
-            return self._backend.reduce_scatter_single(*arguments)
+            return self._backend.reduce_scatter_single(*arguments).in_python()
         return self._own(super().reduce_scatter_single(*arguments, **named))
 
     def reduce_scatter_single_coalesced(self, *arguments: Any, **named: Any) -> Any:
         if _direct(self, arguments, named):
-            return self._backend.reduce_scatter_single_coalesced(*arguments)
+            return self._backend.reduce_scatter_single_coalesced(*arguments).in_python()
         return self._own(super().reduce_scatter_single_coalesced(*arguments, **named))
 
     def alltoall(self, *arguments: Any, **named: Any) -> Any:
         if _direct(self, arguments, named):
-            return self._backend.alltoall(*arguments)
+            return self._backend.alltoall(*arguments).in_python()
         return self._own(super().alltoall(*arguments, **named))
 
     def all_to_all_single(self, *arguments: Any, **named: Any) -> Any:
         if _direct(self, arguments, named):
-            return self._backend.all_to_all_single(*arguments)
+            return self._backend.all_to_all_single(*arguments).in_python()
         return self._own(super().all_to_all_single(*arguments, **named))
 
     def barrier(self, *arguments: Any, **named: Any) -> Any:
         # torch passes its options by name here.
         options = arguments[0] if arguments else named.get("opts")
         if len(arguments) + len(named) == 1 and _direct(self, (options,), {}):
-            return self._backend.barrier(options)
+            return self._backend.barrier(options).in_python()
         return self._own(super().barrier(*arguments, **named))
 
     def send(self, *arguments: Any, **named: Any) -> Any:
         if not named and _unwatched(self, arguments[0]):
-            return self._backend.send(*arguments)
+            return self._backend.send(*arguments).in_python()
         return self._own(super().send(*arguments, **named))
 
     def recv(self, *arguments: Any, **named: Any) -> Any:
         if not named and _unwatched(self, arguments[0]):
-            return self._backend.recv(*arguments)
+            return self._backend.recv(*arguments).in_python()
         return self._own(super().recv(*arguments, **named))
 
     def recv_anysource(self, *arguments: Any, **named: Any) -> Any:
         if not named and _unwatched(self, arguments[0]):
-            return self._backend.recv_anysource(*arguments)
+            return self._backend.recv_anysource(*arguments).in_python()
         return self._own(super().recv_anysource(*arguments, **named))
 
     def _end_coalescing(self, *arguments: Any, **named: Any) -> Any:
