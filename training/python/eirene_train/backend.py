@@ -220,7 +220,8 @@ class EireneBackend(core.Backend):
     ================================================  =============================================================================
     reductions: SUM                                   float16, bfloat16, float32, float64, int8 to int64, uint8 to uint64, bool ("any"),
                                                       complex64, complex128
-    reductions: AVG, PREMUL_SUM                       the floating-point and complex ones of these
+    reductions: AVG                                   all of these but bool; of integers, whose sum may wrap, divided toward zero, as NCCL does
+    reductions: PREMUL_SUM                            the floating-point and complex ones of these
     reductions: MIN, MAX, PRODUCT                     all of these but the complex ones
     reductions: BAND, BOR, BXOR                       integers and bool; every rank's tensor goes to all
     whatever moves tensors; send and recv             every type; one that the runtime does not know goes byte by byte
@@ -640,8 +641,8 @@ class EireneBackend(core.Backend):
             raise InvalidArgument(f"there is no reduction `{kind.name}` of `{tensor.dtype}`")
         if tensor.is_complex() and code not in (_SUM, _AVG):
             raise InvalidArgument(f"complex numbers can be summed and averaged, not reduced by `{kind.name}`")
-        if code == _AVG and not (tensor.is_floating_point() or tensor.is_complex()):
-            raise InvalidArgument(f"an average of `{tensor.dtype}` is none of that type; sum instead, and divide")
+        if code == _AVG and tensor.dtype == torch.bool:
+            raise InvalidArgument("there is no average of `torch.bool`; convert the tensor to a type of numbers first")
         return code, None
 
     def _reduction(self, collective: int, root: int, opts: Any, tensor: torch.Tensor, result: list[torch.Tensor]) -> EireneWork:

@@ -69,9 +69,12 @@ def _reduce(parts: list[bytes], dtype: int, op: int) -> bytes:
             result *= tensor
         else:
             result = torch.minimum(result, tensor) if _OPS[op] == "min" else torch.maximum(result, tensor)
-    if _OPS[op] == "avg":
+    if _OPS[op] == "avg" and kind.is_floating_point:
         result /= len(parts)
     result = result.to(kind)
+    if _OPS[op] == "avg" and not kind.is_floating_point:
+        quotients = [abs(total) // len(parts) * (1 if total > 0 else -1) for total in result.tolist()]
+        result = torch.tensor(quotients, dtype=kind)
     return ctypes.string_at(result.data_ptr(), len(parts[0]))
 
 

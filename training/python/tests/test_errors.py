@@ -222,7 +222,7 @@ def refused() -> list[str]:
     calls = [
         lambda: dist.all_reduce(torch.ones(2, 2).to_sparse()),
         lambda: dist.all_reduce(torch.ones(2, device="meta")),
-        lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.AVG),
+        lambda: dist.all_reduce(torch.ones(2, dtype=torch.bool), dist.ReduceOp.AVG),
         lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BXOR),
         lambda: dist.all_reduce(torch.ones(1000, dtype=torch.int64), dist._make_nccl_premul_sum(2.0)),
         lambda: dist.reduce_scatter_single(torch.ones(1, dtype=torch.uint8), torch.ones(size, dtype=torch.uint8), dist._make_nccl_premul_sum(2.0)),
@@ -376,7 +376,7 @@ def test_impossible_calls_are_refused_without_harm() -> None:
         assert "nothing" not in said
         assert "`torch.sparse_coo`" in said[0] or "sparse" in said[0].lower()
         assert "`meta`" in said[1] and "cpu:eirene,cuda:nccl" in said[1]
-        assert "avg" in said[2] and "int32" in said[2]
+        assert "avg" in said[2] and "bool" in said[2]
         assert "`torch.int64` times a factor" in said[4] and "`torch.uint8` times a factor" in said[5]
 
 

@@ -43,7 +43,7 @@ pub(crate) trait Fold<Wide> {
 pub(crate) enum Sum {}
 /// The sum times a factor: an average over a power of two, as exact as a division.
 pub(crate) enum SumTimes {}
-/// The sum divided.
+/// The sum divided; of integers toward zero.
 pub(crate) enum SumOver {}
 /// The smallest.
 pub(crate) enum Min {}
@@ -187,9 +187,21 @@ macro_rules! floats {
 }
 floats!(f32: (|factor: f64| factor as f32), f64: (|factor: f64| factor));
 
-/// Integers of either sign.
-macro_rules! order {
-    ($($type:ident),+) => { $(
+/// Integers of either sign, and the type that holds both them and any number of ranks.
+macro_rules! signed {
+    ($($type:ident: $wide:ident),+) => { $(
+        impl Fold<$type> for SumOver {
+            #[inline(always)]
+            fn fold(left: $type, right: $type) -> $type {
+                left.wrapping_add(right)
+            }
+
+            #[inline(always)]
+            fn finish(total: $type, factor: f64) -> $type {
+                ($wide::from(total) / factor as $wide) as $type
+            }
+        }
+
         impl Fold<$type> for Min {
             #[inline(always)]
             fn fold(left: $type, right: $type) -> $type {
@@ -205,7 +217,7 @@ macro_rules! order {
         }
     )+ };
 }
-order!(i8, u8, i16, u16, i32, u32, i64, u64);
+signed!(i8: i64, u8: u64, i16: i64, u16: u64, i32: i64, u32: u64, i64: i64, u64: u64);
 
 /// Sums and products that wrap are the same for both signs.
 macro_rules! wrapping {

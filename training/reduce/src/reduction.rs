@@ -42,7 +42,9 @@ impl Reduction {
         let (end, factor) = match (op, divisor) {
             (ReduceOp::Avg, Some(0)) => return Err(Undefined::ZeroDivisor),
             (_, None) | (ReduceOp::Avg, Some(1)) => (End::Nothing, 1.0),
-            (ReduceOp::Avg, Some(divisor)) if divisor.is_power_of_two() => (End::Times, 1.0 / f64::from(divisor)),
+            (ReduceOp::Avg, Some(divisor)) if dtype.is_float() && divisor.is_power_of_two() => {
+                (End::Times, 1.0 / f64::from(divisor))
+            }
             (ReduceOp::Avg, Some(divisor)) => (End::Over, f64::from(divisor)),
             (_, Some(_)) => return Err(Undefined::Divisor { op }),
         };
@@ -172,14 +174,14 @@ fn kernel(path: Path, dtype: DType, op: ReduceOp, end: End) -> Kernel {
             Path::Avx2 => x86::avx2_brains::<F>,
             path => on_path::<Brain, F>(path),
         }),
-        DType::I8 => integer::<i8, u8>(path, op),
-        DType::U8 => integer::<u8, u8>(path, op),
-        DType::I16 => integer::<i16, u16>(path, op),
-        DType::U16 => integer::<u16, u16>(path, op),
-        DType::I32 => integer::<i32, u32>(path, op),
-        DType::U32 => integer::<u32, u32>(path, op),
-        DType::I64 => integer::<i64, u64>(path, op),
-        DType::U64 => integer::<u64, u64>(path, op),
+        DType::I8 => integer::<i8, u8>(path, op, end),
+        DType::U8 => integer::<u8, u8>(path, op, end),
+        DType::I16 => integer::<i16, u16>(path, op, end),
+        DType::U16 => integer::<u16, u16>(path, op, end),
+        DType::I32 => integer::<i32, u32>(path, op, end),
+        DType::U32 => integer::<u32, u32>(path, op, end),
+        DType::I64 => integer::<i64, u64>(path, op, end),
+        DType::U64 => integer::<u64, u64>(path, op, end),
         DType::Bool => match op {
             ReduceOp::Sum | ReduceOp::Avg | ReduceOp::Max => on_path::<Truth, Max>(path),
             ReduceOp::Min | ReduceOp::Prod => on_path::<Truth, Min>(path),
@@ -188,14 +190,16 @@ fn kernel(path: Path, dtype: DType, op: ReduceOp, end: End) -> Kernel {
 }
 
 /// `Wrapping` is the unsigned type of the same size.
-fn integer<N: Number, Wrapping: Number>(path: Path, op: ReduceOp) -> Kernel
+fn integer<N: Number, Wrapping: Number>(path: Path, op: ReduceOp, end: End) -> Kernel
 where
     Min: Fold<N::Wide>,
     Max: Fold<N::Wide>,
+    SumOver: Fold<N::Wide>,
     Sum: Fold<Wrapping::Wide>,
     Prod: Fold<Wrapping::Wide>,
 {
     match op {
+        ReduceOp::Avg if end != End::Nothing => on_path::<N, SumOver>(path),
         ReduceOp::Sum | ReduceOp::Avg => on_path::<Wrapping, Sum>(path),
         ReduceOp::Prod => on_path::<Wrapping, Prod>(path),
         ReduceOp::Min => on_path::<N, Min>(path),

@@ -86,7 +86,7 @@ impl DType {
         Self::ALL.into_iter().find(|dtype| dtype.name() == name)
     }
 
-    /// Whether the type has fractions, so that an average is one of its values.
+    /// Whether the type has fractions.
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F64 | Self::F16 | Self::BF16)
     }
@@ -103,7 +103,7 @@ impl fmt::Display for DType {
 pub enum ReduceOp {
     /// Their sum; integers wrap; of truth values: whether any is true.
     Sum,
-    /// Their sum, divided once at the end by the number of ranks; floating point only.
+    /// Their sum, divided once at the end by the number of ranks, of integers toward zero; not of truth values.
     Avg,
     /// The smallest; not a number if any is not; of truth values: whether all are true.
     Min,
@@ -136,7 +136,7 @@ impl ReduceOp {
     /// Whether the operation has a meaning for elements of that type.
     pub const fn defined_for(self, dtype: DType) -> bool {
         match self {
-            Self::Avg => dtype.is_float(),
+            Self::Avg => !matches!(dtype, DType::Bool),
             Self::Sum | Self::Min | Self::Max | Self::Prod => true,
         }
     }

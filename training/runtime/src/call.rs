@@ -324,7 +324,7 @@ mod tests {
             (Call { output: vec![part(7)], ..good.clone() }, "8 elements and its output 7"),
             (Call { input: vec![], ..good.clone() }, "1 input parts are wanted, 0 are given"),
             (Call { collective: Collective::Broadcast { root: 2 }, ..good.clone() }, "none of the group's 2 ranks"),
-            (Call { dtype: DType::I32, op: ReduceOp::Avg, ..good.clone() }, "not defined for int32"),
+            (Call { dtype: DType::Bool, op: ReduceOp::Avg, ..good.clone() }, "not defined for bool"),
             (Call { collective: Collective::AllGather, ..good.clone() }, "2 output parts are wanted, 1 are given"),
         ] {
             let error = call.check(0, 2).unwrap_err().to_string();

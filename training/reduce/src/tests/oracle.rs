@@ -36,13 +36,10 @@ pub(super) fn fold(dtype: DType, op: ReduceOp, divisor: Option<u32>, sources: &[
                 result.push(u8::from(total));
             }
             DType::I8 | DType::I16 | DType::I32 | DType::I64 => {
-                let total = column.iter().map(|bytes| integer(bytes, true)).reduce(|left, right| step(op, left, right));
-                result.extend(&low_bytes(total.unwrap())[..size]);
+                result.extend(whole(op, divisor, &column, true));
             }
             DType::U8 | DType::U16 | DType::U32 | DType::U64 => {
-                let total =
-                    column.iter().map(|bytes| integer(bytes, false)).reduce(|left, right| step(op, left, right));
-                result.extend(&low_bytes(total.unwrap())[..size]);
+                result.extend(whole(op, divisor, &column, false));
             }
         }
     }
@@ -93,14 +90,22 @@ fn double(op: ReduceOp, values: impl Iterator<Item = f64>) -> f64 {
     values.reduce(step).unwrap()
 }
 
+/// The fold of integers, as many bytes as they have.
+fn whole(op: ReduceOp, divisor: Option<u32>, column: &[&[u8]], signed: bool) -> Vec<u8> {
+    let size = column[0].len();
+    let total = column.iter().map(|bytes| integer(bytes, signed)).reduce(|left, right| step(op, left, right)).unwrap();
+    // The sum has wrapped before it is divided.
+    let total = integer(&low_bytes(total)[..size], signed);
+    low_bytes(total / i128::from(divisor.unwrap_or(1)))[..size].to_vec()
+}
+
 /// Integers are folded as 128 bits and cut to their lowest 64, which wraps every smaller size as well.
 fn step(op: ReduceOp, left: i128, right: i128) -> i128 {
     match op {
-        ReduceOp::Sum => i128::from((left + right) as i64),
+        ReduceOp::Sum | ReduceOp::Avg => i128::from((left + right) as i64),
         ReduceOp::Prod => i128::from(left.wrapping_mul(right) as i64),
         ReduceOp::Min => left.min(right),
         ReduceOp::Max => left.max(right),
-        ReduceOp::Avg => unreachable!("not defined for integers"),
     }
 }
 

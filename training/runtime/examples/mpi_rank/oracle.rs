@@ -64,6 +64,7 @@ pub(crate) fn input(dtype: DType, rank: usize, range: std::ops::Range<usize>) ->
 /// The same of all ranks joined. An average is a sum over the number of ranks.
 pub(crate) fn result(dtype: DType, op: ReduceOp, ranks: usize, range: std::ops::Range<usize>) -> Vec<u8> {
     let value = |index| joined(dtype, op, ranks, index);
+    let divisor = if op == ReduceOp::Avg { i32::try_from(ranks).unwrap_or(i32::MAX) } else { 1 };
     match (op, dtype) {
         (ReduceOp::Avg, DType::F32) => {
             range.flat_map(|index| (value(index) as f32 / ranks as f32).to_ne_bytes()).collect()
@@ -71,6 +72,6 @@ pub(crate) fn result(dtype: DType, op: ReduceOp, ranks: usize, range: std::ops::
         (ReduceOp::Avg, DType::F64) => {
             range.flat_map(|index| (f64::from(value(index)) / ranks as f64).to_ne_bytes()).collect()
         }
-        _ => range.flat_map(|index| element(dtype, value(index))).collect(),
+        _ => range.flat_map(|index| element(dtype, value(index) / divisor)).collect(),
     }
 }

@@ -95,8 +95,8 @@ impl Case {
             ReduceOp::Min | ReduceOp::Max => (rank * 31 + index * 7) % 101,
             ReduceOp::Prod => 1 + i64::from((rank + index) % 4 == 0),
             // Two ranks each differ from the mean by as much.
-            ReduceOp::Avg if rank == self.ranks as i64 - 1 && self.ranks % 2 == 1 => index % 25,
-            ReduceOp::Avg => index % 25 + if rank % 2 == 0 { 3 } else { -3 },
+            ReduceOp::Avg if rank == self.ranks as i64 - 1 && self.ranks % 2 == 1 => index % 13,
+            ReduceOp::Avg => index % 13 + if rank % 2 == 0 { 3 } else { -3 },
         }
     }
 
