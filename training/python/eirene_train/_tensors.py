@@ -9,7 +9,7 @@ import torch
 from . import _native
 from .errors import InvalidArgument
 
-__all__ = ["BYTE", "DTYPES", "blocks", "check", "contiguous", "copies", "flat", "moved", "multiplied", "one", "plain", "real", "room", "same"]
+__all__ = ["BYTE", "DTYPES", "blocks", "check", "check_written", "contiguous", "copies", "flat", "moved", "multiplied", "one", "plain", "real", "room", "same", "write"]
 
 _NAMES = (
     "float32",
@@ -47,15 +47,37 @@ def room(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def copies(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> Callable[[], None] | None:
+    """What writes into the first of each pair what the second has; none where there are no pairs.
+
+    Raises:
+        InvalidArgument: one of the first cannot be written.
+    """
     if not pairs:
         return None
+    check_written(*[target for target, _ in pairs])
 
     def copy() -> None:
-        with torch.no_grad():
-            for target, source in pairs:
-                target.copy_(source)
+        for target, source in pairs:
+            write(target, source)
 
     return copy
+
+
+def check_written(*tensors: torch.Tensor) -> None:
+    """Refuses tensors that results cannot be written into, before anything is sent."""
+    for tensor in tensors:
+        if torch._debug_has_internal_overlap(tensor) == 1:
+            raise InvalidArgument(
+                f"a result cannot be written into a tensor of shape {list(tensor.shape)} some of whose elements are the same memory, as after "
+                "`expand`; give a `clone()` of it"
+            )
+
+
+def write(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Copies as the runtime writes into memory: whatever autograd would say, and in whatever thread."""
+    # In this order: to leave inference mode is to have gradients again.
+    with torch.inference_mode(target.is_inference()), torch.no_grad():
+        target.copy_(source)
 
 
 def moved(tensor: torch.Tensor) -> tuple[int, int]:
@@ -85,10 +107,16 @@ def blocks(tensor: torch.Tensor, counts: Sequence[int], factor: int) -> list[int
 
 def check(*tensors: torch.Tensor) -> None:
     for tensor in tensors:
-        if not tensor.is_cpu or tensor.layout is not torch.strided:
-            what = f"on `{tensor.device}`" if not tensor.is_cpu else f"`{tensor.layout}`"
+        if tensor.layout is not torch.strided:
             raise InvalidArgument(
-                f"`eirene` moves dense tensors in the CPU's memory, and this one of shape {list(tensor.shape)} is {what}; for tensors on a "
+                f"`eirene` moves dense tensors, and this one of shape {list(tensor.shape)} has the layout `{tensor.layout}`; make a dense one of it "
+                "first, with `to_dense()` for example"
+            )
+        if tensor.is_meta:
+            raise InvalidArgument(f"`eirene` moves what is in memory, and this tensor of shape {list(tensor.shape)} is on `meta`, which has none")
+        if not tensor.is_cpu:
+            raise InvalidArgument(
+                f"`eirene` moves dense tensors in the CPU's memory, and this one of shape {list(tensor.shape)} is on `{tensor.device}`; for tensors on a "
                 f"GPU beside it: init_process_group('cpu:eirene,cuda:nccl')"
             )
 

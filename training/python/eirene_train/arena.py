@@ -30,7 +30,7 @@ import torch.distributed as dist
 
 from . import _native
 from ._memory import tensor_in, warn_of_nodes, warn_of_rank, warn_of_shortage
-from ._tensors import DTYPES
+from ._tensors import DTYPES, check_written, write
 from ._timeouts import milliseconds_of
 from ._world import world
 from .errors import InvalidArgument, MemoryShortage
@@ -241,20 +241,25 @@ class GradArena:
 
     def _broadcast(self, tensors: list[torch.Tensor]) -> None:
         collective, byte, total = _native.collective("broadcast"), _native.dtype("uint8"), _native.op("sum")
-        with torch.no_grad():
-            for tensor in tensors:
-                memory = tensor.detach().contiguous()
-                part = [memory.data_ptr(), memory.numel() * memory.element_size()]
-                self._group.run(collective, 0, byte, total, part, part, self._milliseconds)
-                if memory.data_ptr() != tensor.data_ptr():
-                    tensor.copy_(memory)
+        check_written(*tensors)
+        for tensor in tensors:
+            memory = tensor.detach().contiguous()
+            part = [memory.data_ptr(), memory.numel() * memory.element_size()]
+            self._group.run(collective, 0, byte, total, part, part, self._milliseconds)
+            if memory.data_ptr() != tensor.data_ptr():
+                write(tensor, memory)
 
     def _accumulated(self, parameter: torch.Tensor) -> None:
         """Called by autograd whenever a parameter's gradient is complete for this pass."""
         number, index = self._place[id(parameter)]
         bucket = self._buckets[number]
         if bucket.work is not None:
-            raise InvalidArgument("a second backward pass began before `reduce`; use `no_sync` for all passes but the last")
+            name = self._parameter_names.get(id(parameter), "a parameter")
+            raise InvalidArgument(
+                f"the gradient of {name} came again after it was averaged. If a second backward pass began before `reduce`, use `no_sync` for all "
+                "passes but the last. If one pass computes it in several parts, as a checkpoint does for weights that are used more than once, use "
+                "`checkpoint(use_reentrant=False)`"
+            )
         view, grad = bucket.views[index], parameter.grad
         assert grad is not None
         bucket.came["copied" if self._adopt(parameter, grad, view) else "in_place"] += 1

@@ -32,7 +32,23 @@ from torch.distributed import distributed_c10d as c10d
 from . import _native
 from ._futures import Completer, future_of
 from ._memory import Pool
-from ._tensors import BYTE, DTYPES, blocks, check, contiguous, copies, flat, moved, multiplied, one, real, room, same
+from ._tensors import (
+    BYTE,
+    DTYPES,
+    blocks,
+    check,
+    check_written,
+    contiguous,
+    copies,
+    flat,
+    moved,
+    multiplied,
+    one,
+    real,
+    room,
+    same,
+    write,
+)
 from ._world import Outbox, joined, world
 from .errors import EireneError, InvalidArgument
 from .throughput import count_steps
@@ -378,7 +394,7 @@ class EireneBackend(core.Backend):
         tensor = tensors[0]
         code = DTYPES.get(tensor.dtype)
         op = _OPS.get(opts.reduceOp.op)
-        if code is None or op is None or not tensor.is_cpu or not tensor.is_contiguous() or tensor.is_neg():
+        if code is None or op is None or not tensor.is_cpu or tensor.layout is not torch.strided or not tensor.is_contiguous() or tensor.is_neg():
             return self._reduction(_ALL_REDUCE, 0, opts, tensor, [tensor])
         timeout = opts.timeout
         milliseconds = self._milliseconds if timeout.days < 0 else int(timeout.total_seconds() * 1000)
@@ -597,14 +613,14 @@ class EireneBackend(core.Backend):
         first = (outputs or inputs)[0]
         same("this collective", first, *inputs, *outputs)
         code, factor = moved(first)
-        memory = [room(tensor) for tensor in outputs]
-        pairs = [(tensor, copy) for tensor, copy in zip(outputs, memory, strict=True) if tensor is not copy]
-        if collective == _BROADCAST:
-            for tensor, copy in pairs:
-                copy.copy_(tensor)
-            given = memory
+        if collective == _BROADCAST and self._rank == root:
+            # Which keeps what it has.
+            given = memory = [contiguous(tensor) for tensor in inputs]
+            pairs = []
         else:
-            given = [contiguous(tensor) for tensor in inputs]
+            memory = [room(tensor) for tensor in outputs]
+            given = memory if collective == _BROADCAST else [contiguous(tensor) for tensor in inputs]
+            pairs = [(tensor, copy) for tensor, copy in zip(outputs, memory, strict=True) if tensor is not copy]
         return self._issue(
             collective, root, code, _SUM, flat(given, factor), flat(memory, factor), opts, outputs, (given, memory), copies(pairs)
         )
@@ -710,6 +726,8 @@ class EireneBackend(core.Backend):
         if tensor.is_floating_point() or tensor.is_complex():
             raise InvalidArgument(f"there is no bitwise reduction of `{tensor.dtype}`")
         code, factor = moved(tensor)
+        if output is not None:
+            check_written(output)
         given = contiguous(tensor)
         everything = torch.empty((self._size, tensor.numel()), dtype=tensor.dtype)
 
@@ -718,7 +736,7 @@ class EireneBackend(core.Backend):
                 result = everything[0, begin:end]
                 for row in everything[1:]:
                     result = combine(result, row[begin:end])
-                output.copy_(result.view(output.shape))
+                write(output, result.view(output.shape))
 
         outputs = blocks(everything, [tensor.numel()] * self._size, factor)
         return self._issue(_ALL_GATHER, 0, code, _SUM, flat([given], factor), outputs, opts, [tensor], (given, everything), after)

@@ -337,6 +337,42 @@ def sparse() -> tuple[str, str]:
     return said[0], said[1]
 
 
+def tied_in_a_checkpoint(reentrant: bool) -> str:
+    """Weights that are used in two parts of a model that are computed again in the backward pass."""
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    import eirene_train
+
+    layer = torch.nn.Linear(8, 8)
+    arena = eirene_train.GradArena(layer)
+    inputs = torch.ones(2, 8, requires_grad=True)
+    try:
+        hidden = checkpoint(layer, inputs, use_reentrant=reentrant)
+        checkpoint(layer, hidden, use_reentrant=reentrant).sum().backward()
+        arena.reduce()
+    except eirene_train.InvalidArgument as error:
+        # What was begun is ended before the process is.
+        arena.reduce()
+        return str(error)
+    return "nothing was raised"
+
+
+def overlapping_buffer() -> str:
+    """A model with a buffer that rank 0's cannot be written into."""
+    import torch
+
+    import eirene_train
+
+    model = torch.nn.Linear(4, 2)
+    model.register_buffer("ones", torch.ones(1).expand(5))
+    try:
+        eirene_train.GradArena(model)
+    except eirene_train.InvalidArgument as error:
+        return str(error)
+    return "nothing was raised"
+
+
 MATRIX = list(itertools.product([True, False], [1, 2], [False, True]))
 
 
@@ -378,6 +414,16 @@ def test_unused_parameters_agree_on_all_ranks() -> None:
 def test_misuse_is_refused_with_the_cure() -> None:
     for twice, meta in ranks.values(2, misused):
         assert "no_sync" in twice and "`meta`" in meta
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_tied_weights_in_a_checkpoint_are_averaged_or_the_cause_is_named(reentrant: bool) -> None:
+    for said in ranks.values(2, tied_in_a_checkpoint, reentrant):
+        assert all(word in said for word in ("came again", "use_reentrant=False")) if reentrant else said == "nothing was raised"
+
+
+def test_a_buffer_that_cannot_be_written_is_refused_on_all_ranks() -> None:
+    assert all("`expand`" in said for said in ranks.values(2, overlapping_buffer))
 
 
 @pytest.mark.skipif(ranks.REFERENCE, reason="gloo needs a rendezvous of the launcher's")

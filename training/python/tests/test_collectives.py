@@ -385,6 +385,91 @@ def marked() -> None:
     assert tensor.eq(complex(1, 2)).all()
 
 
+# What there is of a tensor that cannot be moved, or written into, and a word of what is said of it.
+UNFIT = {"sparse": "`torch.sparse_coo`", "compressed": "`torch.sparse_csr`", "meta": "`meta`", "expanded": "`expand`"}
+
+
+def unfit(backend: str) -> list[list[str]]:
+    """What calls say of tensors that their results cannot be written into, or that are in no memory; nothing has been sent then."""
+    torch, dist, rank, size = start(backend)
+    made = {
+        "sparse": lambda: torch.ones(4, 4).to_sparse(),
+        "compressed": lambda: torch.ones(4, 4).to_sparse_csr(),
+        "meta": lambda: torch.ones(4, 4, device="meta"),
+        "expanded": lambda: torch.ones(1, 4).expand(4, 4),
+    }
+
+    def calls(bad: Any) -> list[Any]:
+        good = [torch.ones(4, 4) for _ in range(size)]
+        return [
+            lambda: dist.all_reduce(bad),
+            lambda: dist.all_reduce(bad, async_op=True),
+            lambda: dist.all_gather([bad] * size, good[0]),
+            lambda: dist.reduce_scatter(bad, good),
+            lambda: dist.scatter(bad, good if rank == 0 else None, 0),
+            lambda: dist.all_to_all([bad] * size, good),
+            lambda: dist.irecv(bad, (rank + 1) % size),
+        ]
+
+    said = []
+    for make in made.values():
+        lines = []
+        for call in calls(make()):
+            try:
+                call()
+                lines.append("nothing")
+            except (RuntimeError, ValueError) as error:
+                lines.append(str(error))
+        said.append(lines)
+    # An expanded integer, which is combined here.
+    try:
+        dist.all_reduce(torch.ones(1, dtype=torch.int32).expand(4), dist.ReduceOp.BOR)
+    except (RuntimeError, ValueError) as error:
+        said[-1].append(str(error))
+    total = torch.ones(3)
+    dist.all_reduce(total)
+    assert total.eq(size).all()
+    dist.barrier()
+    return said
+
+
+def kept_and_written(backend: str) -> None:
+    """What need not be written is never too odd, and tensors of inference mode are written wherever it is left by then."""
+    torch, dist, rank, size = start(backend)
+    for root in range(size):
+        odd: list[Any] = [torch.full((1, 3), 7.0).expand(2, 3), torch.full((3, 2), 7.0).t(), torch._neg_view(torch.full((2, 3), -7.0))]
+        with torch.inference_mode():
+            odd.append(torch.full((3, 2), 7.0).t())
+        for at_root in odd:
+            for asynchronous in (False, True):
+                tensor = at_root if rank == root else torch.zeros(2, 3)
+                work = dist.broadcast(tensor, root, async_op=asynchronous)
+                if asynchronous:
+                    work.wait()
+                assert tensor.eq(7).all()
+    for inside in (False, True):
+        for asynchronous in (False, True):
+            with torch.inference_mode():
+                reduced, sides = torch.ones(3, 2).t(), [torch.zeros(3, 2).t() for _ in range(size)]
+                bits = torch.full((3, 2), 1 << rank).t()
+            with torch.inference_mode(inside):
+                works = [
+                    dist.all_reduce(reduced, async_op=asynchronous),
+                    dist.all_gather(sides, torch.full((2, 3), float(rank)), async_op=asynchronous),
+                    dist.all_reduce(bits, dist.ReduceOp.BOR, async_op=asynchronous),
+                ]
+                if asynchronous:
+                    works[0].get_future().wait()
+                    works[1].wait()
+                    works[2].wait()
+            leaf = torch.ones(3, 2).t().requires_grad_()
+            work = dist.all_reduce(leaf, async_op=asynchronous)
+            if asynchronous:
+                work.wait()
+            assert leaf.eq(size).all() and reduced.eq(size).all() and bits.eq((1 << size) - 1).all()
+            assert all(side.eq(peer).all() for peer, side in enumerate(sides))
+
+
 def functional_and_watched() -> None:
     """The ways that go through torch's dispatcher, and their results too."""
     torch, dist, rank, size = start()
@@ -469,6 +554,21 @@ def test_uneven_strided_and_coalesced_tensors(size: int, backend: str) -> None:
 @pytest.mark.parametrize("size", [1, 3])
 def test_tensors_that_are_marked_as_negated_or_conjugated(size: int) -> None:
     ranks.values(size, marked)
+
+
+@pytest.mark.parametrize("backend", [ALONE, MIXED])
+def test_unfit_tensors_are_refused_everywhere_with_the_reason(backend: str) -> None:
+    first, second = ranks.values(2, unfit, backend)
+    assert first == second
+    for (what, word), lines in zip(UNFIT.items(), first, strict=True):
+        # Beside another backend torch's dispatcher looks first, and does nothing with what is in no memory.
+        assert all(word in line or (backend == MIXED and (what == "meta" or what != "expanded" and line != "nothing")) for line in lines), (what, lines)
+        assert not any("GPU" in line for line in lines), lines
+
+
+@pytest.mark.parametrize(("size", "backend"), [(2, ALONE), (3, ALONE), (2, MIXED)])
+def test_odd_tensors_are_sent_from_and_written_to(size: int, backend: str) -> None:
+    ranks.values(size, kept_and_written, backend)
 
 
 def test_watched_calls_take_torchs_way_with_the_same_results() -> None:

@@ -375,7 +375,7 @@ def test_impossible_calls_are_refused_without_harm() -> None:
     for said in ranks.values(2, refused):
         assert "nothing" not in said
         assert "`torch.sparse_coo`" in said[0] or "sparse" in said[0].lower()
-        assert "`meta`" in said[1] and "cpu:eirene,cuda:nccl" in said[1]
+        assert "`meta`" in said[1] and "GPU" not in said[1]
         assert "avg" in said[2] and "bool" in said[2]
         assert "`torch.int64` times a factor" in said[4] and "`torch.uint8` times a factor" in said[5]
 
