@@ -88,6 +88,9 @@ class World:
             LaunchError: the world has one rank, which shares nothing with anybody.
         """
 
+    def abandon(self, reason: str) -> None:
+        """Ends the world for everybody, because this rank could not do what all have to do together; the others hear why."""
+
     def leave(self) -> None:
         """The orderly end; later calls fail."""
 

@@ -13,13 +13,14 @@ of such a backend is a shell around our `Work` that can only be waited for: it n
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import itertools
 import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, cast
 from urllib.parse import urlparse
@@ -953,18 +954,43 @@ def _direct(group: EireneGroup, arguments: tuple[Any, ...], named: dict[str, Any
 def _create(opts: Any, backend_options: Any) -> EireneBackend | EireneGroup:
     """What torch calls to make a group."""
     global _generation
+    milliseconds = int(opts.timeout.total_seconds() * 1000)
     ranks = list(opts.global_ranks_in_group)
-    here = world(opts.timeout.total_seconds()) if ranks else _world_of(opts.group_rank, opts.group_size, opts.timeout)
-    if not ranks:
-        ranks = list(range(here.size))
+    if ranks:
+        return _made(opts, world(opts.timeout.total_seconds()).group(ranks, _key(), milliseconds))
+    here = _world_of(opts.group_rank, opts.group_size, opts.timeout)
+    with _all_or_none(here):
         _generation = next(_generations)
-    key = f"torch{_generation}:{opts.group_id}"
-    group = here.group(ranks, key, int(opts.timeout.total_seconds() * 1000))
-    if not opts.global_ranks_in_group:
-        # The default group: once for each topology it is measured what is fast on it.
+        group = here.group(list(range(here.size)), _key(), milliseconds)
+        made = _made(opts, group)
+        # Who is done first must not go on alone.
+        group.run(_BARRIER, 0, BYTE, _SUM, [], [], milliseconds)
+        # Once for each topology it is measured what is fast on it.
         group.tune(int(BUDGET_SECONDS * 1000))
-    backend = EireneBackend(group, opts.timeout, key)
+        return made
+
+
+def _key() -> str:
+    """The key under which a group's members meet.
+
+    The runtime tells groups of the same ranks apart. torch's number of a group would not do: it also counts what has failed on this rank alone.
+    """
+    return f"torch{_generation}"
+
+
+def _made(opts: Any, group: _native.Group) -> EireneBackend | EireneGroup:
+    backend = EireneBackend(group, opts.timeout, _key())
     return backend if _mixed(opts.process_group) else EireneGroup(opts.store, backend)
+
+
+@contextlib.contextmanager
+def _all_or_none(here: _native.World) -> Iterator[None]:
+    """A part of `init_process_group` that all ranks do together: where one fails, all do, lest they are at different tries when it tries again."""
+    try:
+        yield
+    except BaseException as error:
+        here.abandon(f"init_process_group failed on rank {here.rank}: {str(error) or type(error).__name__}")
+        raise
 
 
 def _world_of(rank: int, size: int, timeout: timedelta) -> _native.World:
@@ -1001,7 +1027,8 @@ def _rendezvous(url: str, timeout: timedelta | None = None, **_: Any) -> Any:
     timeout = timeout or c10d.default_pg_timeout
     query = _rendezvous_module._query_to_dict(urlparse(url).query)
     here = _world_of(int(query.get("rank", -1)), int(query.get("world_size", -1)), timeout)
-    store = WorldStore(here, timeout)
+    with _all_or_none(here):
+        store = WorldStore(here, timeout)
     # torch's C++ side does not keep the Python half of a store alive.
     _stores.append(store)
     yield store, here.rank, here.size

@@ -141,6 +141,11 @@ impl World {
         Ok(PyBytes::new(py, key.as_slice()))
     }
 
+    /// Ends the world for everybody; the others hear why.
+    fn abandon(&self, py: Python<'_>, reason: &str) {
+        py.detach(|| self.inner.abandon(reason));
+    }
+
     /// The orderly end.
     fn leave(&self, py: Python<'_>) {
         py.detach(|| self.inner.leave());

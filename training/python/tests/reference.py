@@ -183,6 +183,11 @@ class _Hub:
             for other in self._clients:
                 self._tell(other, ("dead", self._dead))
 
+    def abandon(self, rank: int, reason: str) -> None:
+        self._dead = Aborted(f"rank {rank} has given up: {reason}", rank)
+        for other in self._clients:
+            self._tell(other, ("dead", self._dead))
+
     def call(self, rank: int, number: int, ranks: list[int], name: str, sequence: int, what: Any, inputs: Any, lengths: Any, until: float) -> None:
         if self._dead is not None:
             return self._tell(rank, ("failed", number, self._dead))
@@ -315,6 +320,7 @@ class World:
         self._works: dict[int, Work] = {}
         self._number = 0
         self._everybody = 0
+        self._built: dict[Any, int] = defaultdict(int)
         self._dead: Exception | None = None
         self._hub_connection.send(rank)
         threading.Thread(target=self._read, daemon=True).start()
@@ -330,7 +336,8 @@ class World:
     def group(self, ranks: list[int], key: str, timeout_ms: int) -> Group:
         if len(set(ranks)) != len(ranks):
             raise InvalidArgument(f"a group of {ranks}")
-        return Group(self, list(ranks), key)
+        self._built[key, *ranks] += 1
+        return Group(self, list(ranks), f"{key} {ranks} {self._built[key, *ranks]}")
 
     def arena(self, size: int) -> Region:
         return Region(size)
@@ -340,6 +347,9 @@ class World:
 
     def derive(self, purpose: str) -> bytes:
         return hashlib.sha256(_SECRET + purpose.encode()).digest()
+
+    def abandon(self, reason: str) -> None:
+        self._hub_connection.send(("abandon", reason))
 
     def leave(self) -> None:
         # Rank 0 keeps the hub, so it stays until the others are done.

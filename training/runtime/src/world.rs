@@ -269,6 +269,11 @@ impl World {
         self.inner.well()
     }
 
+    /// Ends the world for everybody, because this rank could not do what all have to do together; the others hear the reason.
+    pub fn abandon(&self, reason: &str) {
+        self.inner.fail(Error::Ended { reason: reason.to_owned() });
+    }
+
     /// Leaves the world in order. What is called later fails. A world that uses MPI is left by all ranks together: this waits for the
     /// others as long as they are well.
     pub fn leave(&self) {
