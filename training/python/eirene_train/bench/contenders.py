@@ -91,7 +91,10 @@ def nccl() -> Contender:
 
 
 def by_mpi(installed: mpis.Installed, places: Places = HERE) -> Contender:
-    """An MPI's own collectives and messages, called by the same backend as Eirene's, on the caller's memory."""
+    """An MPI's own non-blocking collectives and messages, called by the same backend as Eirene's, on the caller's memory.
+
+    Open MPI's blocking all-reduce is 1.5 to 3 times as fast as its non-blocking one.
+    """
     variables = {"EIRENE_TRAIN_TRANSPORT": "mpi", "EIRENE_TRAIN_ALGORITHM": "mpi", "EIRENE_TRAIN_MPI": str(installed.library)}
     name = f"mpi:{installed.name}"
     environment = installed.environment | variables
