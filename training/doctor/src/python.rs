@@ -57,7 +57,7 @@ impl Facts {
     }
 }
 
-const OLDEST: (u32, u32) = (2, 15);
+const OLDEST: (u32, u32) = (2, 14);
 
 /// What to make of it.
 pub(crate) fn judge(facts: &Facts) -> Section {
@@ -89,7 +89,7 @@ fn answered(python: &Python) -> Vec<Finding> {
 
 fn torch(python: &Python) -> Finding {
     const ID: &str = "python.torch";
-    const CURE: &str = "`pip install 'torch>=2.15'`";
+    const CURE: &str = "`pip install 'torch>=2.14'`";
     let Some(version) = &python.torch else {
         let fact = "torch is not installed: `eirene_train.world()` works, the backend `eirene` does not";
         return Finding::note(ID, fact, CURE);

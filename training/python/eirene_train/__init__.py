@@ -76,7 +76,7 @@ __all__ = [
     "world",
 ]
 
-_OLDEST_TORCH = (2, 15)
+_OLDEST_TORCH = (2, 14)
 
 # Where what is imported on demand lies.
 _MODULES = {
@@ -165,7 +165,7 @@ def _register() -> None:
 
     def refuse(*_: Any) -> Any:
         raise ImportError(
-            f"the backend `eirene` needs torch 2.15 or newer, and this is {found}: older ones have no backends in Python. "
+            f"the backend `eirene` needs torch 2.14 or newer, and this is {found}: older ones have no backends in Python. "
             "`eirene_train.world()`, `GradArena` and, beside gloo, `comm_hook` work with it"
         )
 

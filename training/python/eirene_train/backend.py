@@ -1,6 +1,6 @@
 """The torch.distributed backend ``eirene``: everything that knows how torch talks to backends is in this file.
 
-torch lets a Python subclass of its `Backend` be one (from 2.15 on). Two classes are needed, because what torch returns to a Python caller
+torch lets a Python subclass of its `Backend` be one (from 2.14 on). Two classes are needed, because what torch returns to a Python caller
 of such a backend is a shell around our `Work` that can only be waited for: it never says that it is complete, and not who sent a message.
 
 - `EireneBackend` does the work. C++ callers and groups that mix backends (``cpu:eirene,cuda:nccl``) reach it through torch's dispatcher.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import itertools
 import os
 import sys
@@ -268,6 +269,8 @@ class EireneBackend(core.Backend):
     supports_reconfigure = False
     supports_window = False
     supports_abort_hooks = False
+    # The first is its name in torch 2.14.
+    supports_time_estimate = False
     _supports_time_estimate = False
 
     def __init__(self, group: _native.Group, timeout: timedelta, prefix: str) -> None:
@@ -343,7 +346,7 @@ class EireneBackend(core.Backend):
         """
         backend = self.part(ranks, options)
         if backend is None:
-            # In Python that would be no backend, which torch 2.15 takes for one and ends the process.
+            # In Python that would be no backend, which torch takes for one and ends the process.
             raise InvalidArgument(
                 f"split_group: rank {self._rank} is in none of the groups, which torch cannot do with backends side by side; use new_group, or give "
                 "this rank a group too"
@@ -1035,11 +1038,27 @@ def _rendezvous(url: str, timeout: timedelta | None = None, **_: Any) -> Any:
     raise InvalidArgument("a world meets only once")
 
 
+def _asked_for() -> bool:
+    """Whether ``eirene`` is among the backends of the `init_process_group` that this is called in.
+
+    torch does not tell a rendezvous whom it is for, so its caller is looked at.
+    """
+    function = inspect.unwrap(dist.init_process_group).__code__
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code is not function:
+        frame = frame.f_back
+    return frame is not None and NAME in str(frame.f_locals["backend"])
+
+
 def _env_rendezvous(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``env://``, torch's default: where torch's variables are not all set, but somebody started us as a rank, the world is used."""
+    """``env://``, torch's default. For other backends it stays torch's. For ours, where torch's variables are not all set, but somebody started us
+    as a rank, the world is used."""
 
     def rendezvous(url: str, timeout: timedelta | None = None, **named: Any) -> Any:
         named |= {} if timeout is None else {"timeout": timeout}
+        if not _asked_for():
+            yield from original(url, **named)
+            return
         launcher = _native.launched()
         complete = all(os.environ.get(name) for name in ("MASTER_ADDR", "MASTER_PORT"))
         # Our own launcher and a session's agent set torch's variables for programs that know nothing of us; here we are, and need no port.
@@ -1060,6 +1079,7 @@ def register() -> None:
     handlers = _rendezvous_module._rendezvous_handlers
     handlers[NAME] = _rendezvous
     handlers["env"] = _env_rendezvous(handlers["env"])
-    # torch's flight recorder would hook into every call of every group. Whoever wants it says so by its variable; see EireneGroup.
-    if not any(os.environ.get(name) for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")):
-        c10d._FR_SELF_RECORDING_BACKENDS.add(NAME)
+    # From 2.15 on torch's flight recorder hooks into every call of every group. Whoever wants it says so by its variable; see EireneGroup.
+    recorded = getattr(c10d, "_FR_SELF_RECORDING_BACKENDS", None)
+    if recorded is not None and not any(os.environ.get(name) for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")):
+        recorded.add(NAME)

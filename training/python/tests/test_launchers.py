@@ -220,6 +220,32 @@ class Endless:
 
 
 # The other launchers in `make test` with ranks that are no Python: training/runtime/tests/launchers/killed.rs.
+def stores() -> list[bool]:
+    """Whether the default group's store is torch's own, by its backends."""
+    import torch.distributed as dist
+
+    found = []
+    for backend in ("gloo", "cpu:gloo,cuda:gloo", "eirene", "cpu:eirene,cuda:gloo"):
+        dist.init_process_group(backend)
+        tensor = dist.distributed_c10d.torch.ones(1)
+        dist.all_reduce(tensor)
+        assert float(tensor[0]) == 2.0
+        store = dist.distributed_c10d._get_default_store()
+        while isinstance(store, dist.PrefixStore):
+            store = store.underlying_store
+        found.append(isinstance(store, dist.TCPStore))
+        dist.barrier()
+        dist.destroy_process_group()
+        # The next one's store is at the same port.
+        del store
+    return found
+
+
+@pytest.mark.skipif(ranks.REFERENCE, reason="about the variables of the real launcher")
+def test_backends_that_are_not_ours_meet_as_torch_does() -> None:
+    assert ranks.values(2, stores) == [[True, True, False, False]] * 2
+
+
 @pytest.mark.parametrize(("launcher", "size"), [(name, size) for name in launchers.NAMES for size in (2, 4)] if DEEP else [("torchrun", 2)], indirect=["launcher"])
 def test_when_a_rank_is_killed_the_others_are_told_soon_and_nothing_is_left(launcher: str, size: int, traces: launchers.Traces) -> None:
     run = Endless(launcher, size, traces)
