@@ -70,10 +70,14 @@ async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// A line per dependency; 503 when one that nothing works without is away.
-async fn ready(State(app): State<App>) -> HttpResult<Response> {
+/// Whether the portal is of use, 503 when it is not; for the addresses that may see the metrics with a line per dependency, by name.
+async fn ready(State(app): State<App>, address: SureAddress) -> HttpResult<Response> {
     let report = app.readiness.report().await?;
-    let text = lines(&report);
+    let text = match require_listed(&app, address) {
+        Ok(()) => lines(&report),
+        Err(_) if report.is_usable() => "ready\n".to_owned(),
+        Err(_) => "not ready\n".to_owned(),
+    };
     if report.is_usable() {
         return Ok(text.into_response());
     }

@@ -421,7 +421,7 @@ async fn people_are_managed_by_admins_alone() {
 }
 
 #[tokio::test]
-async fn health_is_told_to_everybody_and_metrics_to_the_listed() {
+async fn strangers_hear_ready_and_the_listed_why_not() {
     let server = Server::start().await;
     assert_eq!(server.portal(Ask::get("/healthz")).await.body, "ok\n");
     let ready = server.portal(Ask::get("/readyz")).await;
@@ -444,6 +444,9 @@ async fn health_is_told_to_everybody_and_metrics_to_the_listed() {
     assert!(metrics.body.contains("eirene_http_requests_total"), "{}", metrics.body);
     let cluster = server.portal(Ask::get("/readyz")).await;
     assert!(cluster.header("content-type").starts_with("text/plain"));
+    // What came through a proxy that is not listed comes from anybody.
+    let stranger = server.portal(Ask::get("/readyz").with("x-forwarded-for", "198.51.100.1")).await;
+    assert_eq!((stranger.status, stranger.body.as_str()), (StatusCode::OK, "ready\n"));
 }
 
 #[tokio::test]
