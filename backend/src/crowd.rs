@@ -1,7 +1,7 @@
 //! Who is connected, and who gives way where there are too many.
 //!
 //! An address has so many connections of people who are not signed in, and the portal so many in all. Beyond that the oldest one without a request
-//! in progress gives way, so that whoever opens connections and says nothing keeps nobody out, whatever address they share. Connections on which
+//! in progress gives way, so that idle connections block no one else at the same address. Connections on which
 //! somebody has signed in are counted for that person, and give way to nobody.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -138,7 +138,7 @@ impl Open {
     }
 }
 
-/// The last one out takes the key along: whoever was here once is not remembered for good.
+/// Removes the key with its last connection, so that the map does not grow forever.
 fn leave<K: std::hash::Hash + Eq>(places: &mut HashMap<K, BTreeSet<u64>>, key: K, number: u64) {
     if let std::collections::hash_map::Entry::Occupied(mut numbers) = places.entry(key) {
         numbers.get_mut().remove(&number);

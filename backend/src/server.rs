@@ -158,7 +158,7 @@ fn counted_by(peer: IpAddr, trusted: &[Network]) -> Option<IpAddr> {
         return None;
     }
     Some(match peer {
-        // Whoever has one address of a network there has them all.
+        // A client with one address of an IPv6 network can use all of them.
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
         IpAddr::V4(_) => peer,
     })

@@ -34,7 +34,7 @@ def future_of(wait: Callable[[], Any], over: bool, complete: Callable[[Callable[
 
     Args:
         wait: waits for the end; called again by whoever is told of it.
-        over: whether it is over already.
+        over: whether it has already ended.
         complete: who waits otherwise, one of a `Completer`'s.
         devices: the accelerators that tensors in the result are on.
     """
@@ -131,7 +131,7 @@ class Completer:
 
         Args:
             wait: waits for the end.
-            over: whether it is over already.
+            over: whether it has already ended.
             in_order: whether it ends after the works before it, as collectives do.
         """
         future = _Ordered(self)

@@ -1,4 +1,4 @@
-//! When GPUs come free: by the ends of the jobs that hold them, whoever's they are.
+//! When GPUs come free: by the ends of all users' jobs that hold them.
 //!
 //! Jobs end by their time limits at the latest, and mostly before; jobs that wait may take what comes free first. So this says when there is room at
 //! the latest if nobody else were waiting, and how much is waited for. It is worked out once a look for all who see the same nodes: with the look for the
