@@ -3,8 +3,11 @@
 //! A refusal is permanent only where trying again can never help. In particular an agent whose session is unknown is told to try again:
 //! the database may have been restored, and nothing that runs is ended because of that.
 
-use eirene_core::Session;
+use std::time::Duration;
+
+use eirene_core::scheduler::JobState;
 use eirene_core::secret::Secret;
+use eirene_core::{Session, SessionState};
 use eirene_database::AgentCredentials;
 use eirene_tunnel::handshake::{Credential, Greeting, Hello};
 
@@ -13,6 +16,9 @@ use crate::error::AppError;
 
 /// Seconds between two heartbeats.
 pub(super) const HEARTBEAT_S: u32 = 10;
+
+/// How long a hello waits for what SLURM says next of its job.
+const LOOK_WAIT: Duration = Duration::from_secs(5);
 
 /// What became of a hello.
 pub(super) enum Admission {
@@ -55,6 +61,7 @@ const UNKNOWN: Refusal = Refusal::for_now("unknown", "the portal does not know t
 const OVER: Refusal = Refusal::for_good("session_over", "the session is over");
 const OLD_RESTART: Refusal = Refusal::for_good("old_restart", "a later run of the job has taken over");
 const NEW_RESTART: Refusal = Refusal::for_now("new_restart", "the portal has not seen this restart yet");
+const NOT_STARTED: Refusal = Refusal::for_now("not_started", "SLURM has not started the job yet");
 const OTHER_JOB: Refusal = Refusal::for_now("other_job", "the session belongs to another job");
 const OTHER_USER: Refusal = Refusal::for_good("other_user", "the session belongs to somebody else");
 
@@ -74,6 +81,9 @@ pub(super) async fn admit(app: &App, hello: &Hello) -> Result<Admission, AppErro
     };
     if let Some(refusal) = contradiction(&session, &known, hello) {
         return Ok(Admission::Refused(refusal));
+    }
+    if still_pending(app, &session).await {
+        return Ok(Admission::Refused(NOT_STARTED));
     }
     let key = match shown {
         Shown::JobSecret => {
@@ -96,6 +106,23 @@ pub(super) async fn confirm(app: &App, hello: &Hello, key: Option<&Secret>) -> R
         (None, Credential::JobSecret(_)) => return Ok(false),
     };
     Ok(app.db.confirm_tunnel_key(hello.session, hello.restart_count, &hash).await?)
+}
+
+/// Whether SLURM says that the job of a queued session is pending, so that this is no agent which SLURM started. What is known may be older than the
+/// start, so the next look decides. Where none comes in time the credential alone counts, as it does while SLURM is unreachable.
+async fn still_pending(app: &App, session: &Session) -> bool {
+    let Some(job) = session.job.as_ref().filter(|_| session.state == SessionState::Queued) else { return false };
+    let now = app.clock.now();
+    let mut looks = app.cluster.watch();
+    let says_pending = async {
+        if looks.borrow().reachable {
+            app.nudges.poll().notify_one();
+        }
+        let next = looks.wait_for(|look| !look.reachable || look.asked_at.is_some_and(|at| at >= now)).await.ok()?;
+        let job = next.jobs.iter().find(|known| next.reachable && known.identity.id == job.id)?;
+        Some(job.state == JobState::Pending)
+    };
+    matches!(tokio::time::timeout(LOOK_WAIT, says_pending).await, Ok(Some(true)))
 }
 
 #[derive(Clone, Copy)]

@@ -1,9 +1,12 @@
 //! Who is let in, by which credential, and who stays out.
 
+use eirene_core::scheduler::JobState;
 use eirene_core::{Clock as _, Role, SessionId};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
+use crate::services::cluster::Snapshot;
+use crate::testing::snapshot;
 use crate::tunnel::NoTunnel;
 
 #[tokio::test]
@@ -94,6 +97,35 @@ async fn who_does_not_belong_there_stays_out() {
     let row = door.row().await;
     assert_eq!((row.state, row.version), (SessionState::Queued, 1), "nothing was changed by any of them");
     assert!(!door.test.app.tunnels.is_live(door.session.id));
+}
+
+#[tokio::test]
+async fn nobody_is_the_agent_of_a_job_that_is_still_pending() {
+    let door = Door::open().await;
+    let app = &door.test.app;
+    let at = |seconds: i64, state: JobState| {
+        let asked_at = door.test.clock.now() + jiff::SignedDuration::from_secs(seconds);
+        let job = crate::testing::job(&door.session, 7, state);
+        app.cluster.publish(Snapshot { asked_at: Some(asked_at), ..snapshot(vec![job]) });
+    };
+    let known = crate::testing::job(&door.session, 7, JobState::Pending).identity;
+    app.sessions.change(door.session.id, |session| session.job = Some(known.clone())).await.unwrap();
+    let hello = door.hello();
+    // What is known is old: it is asked for again, and the answer counts.
+    at(-1, JobState::Running);
+    let look_again = async |state| {
+        app.nudges.poll().notified().await;
+        at(0, state);
+    };
+    let (answer, ()) = tokio::join!(door.introduce(&hello), look_again(JobState::Pending));
+    assert_eq!(answer.map(|_| ()), Err(("not_started".into(), false)));
+    assert_eq!(door.row().await.state, SessionState::Queued);
+    at(-1, JobState::Pending);
+    let (answer, ()) = tokio::join!(door.introduce(&hello), look_again(JobState::Running));
+    assert!(answer.is_ok(), "SLURM has started it since");
+    // While SLURM is unreachable, the secret counts.
+    app.cluster.publish(Snapshot { reachable: false, ..snapshot(vec![]) });
+    assert!(door.introduce(&hello).await.is_ok());
 }
 
 /// How many were refused for this reason, by this counter: from the first time it is asked on, and others are refused in this process, too.
