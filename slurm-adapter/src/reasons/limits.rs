@@ -116,6 +116,11 @@ fn explain(whose: Whose, sort: Sort, what: &What, counted: Counted, per: Per) ->
         (Sort::Most, _, Whose::Quality) if never => "limit.advice.less_quality",
         (Sort::Together, Counted::Minutes, _) => budget(whose),
         (Sort::Together, Counted::AtOnce, _) if is_time => budget(whose),
+        // Less of a job is no fewer jobs.
+        (Sort::Together | Sort::Most, _, _) if matches!(what.code, "jobs" | "submitted_jobs") => {
+            "limit.advice.wait_jobs"
+        }
+        (Sort::Together | Sort::Most, Counted::RunMinutes, _) => "limit.advice.wait_time",
         (Sort::Together | Sort::Most, _, _) => "limit.advice.wait",
     };
     let name = say(&format!("limit.what.{}", what.code));
@@ -182,20 +187,31 @@ mod tests {
         reads_as(
             "QOSMaxWallDurationPerJobLimit",
             "limit_quality_most_time_per_job",
-            "The limit of the quality of service for running time in one job is reached. Ask for less, or choose another \
-             quality of service.",
+            "The limit of the quality of service for running time in one job is reached. Ask for less, or ask the \
+             administrators for a higher limit.",
         );
         reads_as(
             "QOSMinCpuNotSatisfied",
             "limit_quality_least_cpu",
             "The job asks for less than the least that the quality of service wants of CPUs at one time. Ask for more, or \
-             choose another quality of service.",
+             ask the administrators for a lower limit.",
         );
         reads_as(
             "AssocGrpGRESMinutes",
             "limit_account_total_gpu_minutes",
             "The limit of your account for GPUs or similar devices times minutes in all, all its jobs together, is reached. \
-             Choose another account, or ask the people who run the cluster for more.",
+             Choose another project, or ask the administrators for more.",
+        );
+        reads_as(
+            "QOSMaxJobsPerUserLimit",
+            "limit_quality_most_jobs_per_person",
+            "The limit of the quality of service for running jobs for one person is reached. It starts when one of them ends.",
+        );
+        reads_as(
+            "AssocGrpGRESRunMinutes",
+            "limit_account_total_gpu_run_minutes",
+            "The limit of your account for GPUs or similar devices times the minutes still to run, all its jobs together, is \
+             reached. It starts when other jobs under that limit end; a shorter time limit may help.",
         );
     }
 

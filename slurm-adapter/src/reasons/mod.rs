@@ -96,6 +96,18 @@ mod tests {
     }
 
     #[test]
+    fn no_reason_advises_what_nobody_can_choose_here() {
+        for word in WORDS.lines() {
+            let reason = of_job(JobState::Pending, word, "").unwrap();
+            let (_, advice) = reason.text.split_once(". ").unwrap();
+            assert!(!advice.contains("another quality") && !advice.contains("another account"), "{word}: {advice}");
+            // Asking for less of a job makes no job fewer.
+            let counts_jobs = reason.code.ends_with("_jobs") || reason.code.contains("_jobs_");
+            assert!(!counts_jobs || !advice.contains("less"), "{word}: {advice}");
+        }
+    }
+
+    #[test]
     fn details_behind_the_word_do_not_matter() {
         for text in [
             "ReqNodeNotAvail, UnavailableNodes:c[1-2]",
