@@ -14,6 +14,7 @@ pub mod efficiency;
 pub mod events;
 pub mod files;
 pub mod images;
+mod kept;
 pub mod logins;
 pub mod logs;
 pub mod nodes;

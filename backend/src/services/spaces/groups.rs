@@ -4,24 +4,19 @@
 //! [`GroupSource`]. An answer holds for a minute. No answer is an error and never "no groups": a database that is away would take people's
 //! spaces from them.
 
-use std::collections::HashMap;
 use std::ffi::CString;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use eirene_core::{Clock, GroupName, Username};
-use jiff::{SignedDuration, Timestamp};
 use nix::unistd::{Group, User};
 use tokio::sync::Semaphore;
 
 use super::access::GroupsAway;
+use crate::services::kept::Kept;
 
-/// How long an answer holds.
-const HOLDS: SignedDuration = SignedDuration::from_mins(1);
-/// Most people whose groups are kept.
-const MOST: usize = 10_000;
 /// Longest wait for the user database.
 const WAIT: Duration = Duration::from_secs(5);
 /// Questions that may be open at once. One that hangs keeps its thread, and others need some too.
@@ -124,21 +119,17 @@ impl GroupSource for LocalGroups {
     }
 }
 
-/// When something was asked of each person, and what the answer was.
-type Answers<T> = Arc<Mutex<HashMap<Username, (Timestamp, T)>>>;
-
 /// Keeps answers for a while.
 #[derive(Clone)]
 pub(crate) struct KnownGroups {
     source: Arc<dyn GroupSource>,
-    clock: Arc<dyn Clock>,
-    known: Answers<Arc<[GroupName]>>,
-    homes: Answers<PathBuf>,
+    known: Kept<Arc<[GroupName]>>,
+    homes: Kept<PathBuf>,
 }
 
 impl KnownGroups {
     pub(crate) fn new(source: Arc<dyn GroupSource>, clock: Arc<dyn Clock>) -> Self {
-        Self { source, clock, known: Arc::default(), homes: Arc::default() }
+        Self { source, known: Kept::new(Arc::clone(&clock)), homes: Kept::new(clock) }
     }
 
     /// Whoever is asked.
@@ -148,11 +139,11 @@ impl KnownGroups {
 
     /// All groups of a person, at most a minute old.
     pub(crate) async fn of(&self, person: &Username) -> Result<Arc<[GroupName]>, GroupsAway> {
-        if let Some(groups) = self.kept(&self.known, person) {
+        if let Some(groups) = self.known.get(person) {
             return Ok(groups);
         }
         let groups: Arc<[GroupName]> = self.source.groups_of(person).await?.into();
-        self.keep(&self.known, person, Arc::clone(&groups));
+        self.known.put(person, Arc::clone(&groups));
         Ok(groups)
     }
 
@@ -166,31 +157,19 @@ impl KnownGroups {
 
     /// A person's home directory, as it was a minute ago.
     pub(super) async fn home_of(&self, person: &Username) -> Result<PathBuf, GroupsAway> {
-        if let Some(home) = self.kept(&self.homes, person) {
+        if let Some(home) = self.homes.get(person) {
             return Ok(home);
         }
         let home = self.source.home_of(person).await?;
-        self.keep(&self.homes, person, home.clone());
+        self.homes.put(person, home.clone());
         Ok(home)
-    }
-
-    fn kept<T: Clone>(&self, answers: &Answers<T>, person: &Username) -> Option<T> {
-        let now = self.clock.now();
-        let known = answers.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(person).filter(|(at, _)| now.duration_since(*at).abs() < HOLDS).map(|(_, answer)| answer.clone())
-    }
-
-    fn keep<T>(&self, answers: &Answers<T>, person: &Username, answer: T) {
-        let mut known = answers.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST {
-            known.clear();
-        }
-        known.insert(person.clone(), (self.clock.now(), answer));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Mutex, PoisonError};
+
     use super::*;
 
     #[tokio::test]
