@@ -233,6 +233,8 @@ pub enum SlurmProgram {
     Squeue,
     /// Lists accounted jobs.
     Sacct,
+    /// Lists a person's accounts.
+    Sacctmgr,
     /// Shows nodes, partitions, the config; pings.
     Scontrol,
     /// Lists partitions and nodes.

@@ -385,6 +385,17 @@ pub fn read_signed_reason(text: &str) -> Option<(DrainReason, Username)> {
     Some((reason.parse().ok()?, by.parse().ok()?))
 }
 
+/// An account under which a person may submit: an association of SLURM's accounting database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// Its name.
+    pub name: AccountName,
+    /// The only partition in which that holds; none where it holds in all.
+    pub partition: Option<PartitionName>,
+    /// Whether jobs are the account's that name none.
+    pub is_default: bool,
+}
+
 /// The batch scheduler.
 #[async_trait]
 pub trait Scheduler: Send + Sync + 'static {
@@ -403,6 +414,10 @@ pub trait Scheduler: Send + Sync + 'static {
     /// Jobs with this name in the accounting database, submitted at or after `since`; newest first. A cluster without
     /// such a database is [`SchedulerError::NoAccounting`].
     async fn accounted_jobs(&self, name: &str, since: Timestamp) -> SchedulerResult<Vec<Job>>;
+
+    /// The accounts under which `person` may submit, each as often as it has partitions of its own. A cluster without an accounting database is
+    /// [`SchedulerError::NoAccounting`].
+    async fn accounts(&self, person: &Username) -> SchedulerResult<Vec<Account>>;
 
     /// Cancels; a job that is already over or unknown is no error.
     async fn cancel(&self, as_: &CallAs, id: u32) -> SchedulerResult<()>;

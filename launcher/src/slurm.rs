@@ -32,7 +32,7 @@ struct Form {
     parts: &'static [Part],
 }
 
-const FORMS: [Form; 11] = [
+const FORMS: [Form; 12] = [
     Form {
         program: SlurmProgram::Sbatch,
         who: Who::Person,
@@ -83,6 +83,11 @@ const FORMS: [Form; 11] = [
             Must("--starttime=uts", Value::Number, ""),
         ],
     },
+    Form {
+        program: SlurmProgram::Sacctmgr,
+        who: Who::Person,
+        parts: &[Word("--json"), Word("show"), Word("associations"), Word("where"), Must("user=", Value::Name, "")],
+    },
     Form { program: SlurmProgram::Scontrol, who: Who::Service, parts: &[Word("--json"), Word("ping")] },
     Form {
         program: SlurmProgram::Scontrol,
@@ -123,6 +128,7 @@ pub fn file_name(program: SlurmProgram) -> &'static str {
         SlurmProgram::Scancel => "scancel",
         SlurmProgram::Squeue => "squeue",
         SlurmProgram::Sacct => "sacct",
+        SlurmProgram::Sacctmgr => "sacctmgr",
         SlurmProgram::Scontrol => "scontrol",
         SlurmProgram::Sinfo => "sinfo",
     }
@@ -201,11 +207,12 @@ mod tests {
     use super::*;
     use crate::forms::LONGEST_PATH_BYTES;
 
-    const PROGRAMS: [SlurmProgram; 6] = [
+    const PROGRAMS: [SlurmProgram; 7] = [
         SlurmProgram::Sbatch,
         SlurmProgram::Scancel,
         SlurmProgram::Squeue,
         SlurmProgram::Sacct,
+        SlurmProgram::Sacctmgr,
         SlurmProgram::Scontrol,
         SlurmProgram::Sinfo,
     ];
@@ -247,6 +254,7 @@ mod tests {
             false,
             "--json --allusers --duplicates --name=eirene-0a --starttime=uts1700000000"
         ));
+        assert!(runs(SlurmProgram::Sacctmgr, true, "--json show associations where user=ada"));
         assert!(runs(SlurmProgram::Scontrol, false, "--json ping"));
         assert!(runs(SlurmProgram::Scontrol, false, "--json --all show nodes"));
         assert!(runs(SlurmProgram::Scontrol, false, "--json --all show partitions"));

@@ -14,8 +14,15 @@ pub(crate) struct Api {
     pub(crate) nodes: String,
     pub(crate) partitions: String,
     pub(crate) ping: String,
-    /// Jobs of the accounting database, where slurmrestd has one.
-    pub(crate) accounted: Option<String>,
+    /// The accounting database, where slurmrestd has one.
+    pub(crate) accounting: Option<AccountingPaths>,
+}
+
+/// Paths of the accounting database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AccountingPaths {
+    pub(crate) jobs: String,
+    pub(crate) associations: String,
 }
 
 impl Api {
@@ -35,6 +42,8 @@ impl Api {
             paths.iter().find(|path| path.trim_end_matches('/') == wanted).map(|path| (*path).to_owned())
         };
         let slurm = |name: &str| listed(format!("/slurm/v0.0.{version}/{name}"));
+        let accounting = |name: &str| listed(format!("/slurmdb/v0.0.{version}/{name}"));
+        let (jobs, associations) = (accounting("jobs"), accounting("associations"));
         slurm("job/{job_id}")?;
         Some(Self {
             version,
@@ -43,7 +52,7 @@ impl Api {
             nodes: slurm("nodes")?,
             partitions: slurm("partitions")?,
             ping: slurm("ping")?,
-            accounted: listed(format!("/slurmdb/v0.0.{version}/jobs")),
+            accounting: jobs.zip(associations).map(|(jobs, associations)| AccountingPaths { jobs, associations }),
         })
     }
 
@@ -75,7 +84,8 @@ mod tests {
     fn paths(version: u32, slash: &str) -> Vec<String> {
         let slurm = ["jobs", "nodes", "partitions", "ping"].map(|name| format!("/slurm/v0.0.{version}/{name}{slash}"));
         let plain = ["job/submit", "job/{job_id}"].map(|name| format!("/slurm/v0.0.{version}/{name}"));
-        slurm.into_iter().chain(plain).chain([format!("/slurmdb/v0.0.{version}/jobs{slash}")]).collect()
+        let accounting = ["jobs", "associations"].map(|name| format!("/slurmdb/v0.0.{version}/{name}{slash}"));
+        slurm.into_iter().chain(plain).chain(accounting).collect()
     }
 
     fn newest(paths: &[String]) -> Option<Api> {
@@ -89,7 +99,9 @@ mod tests {
         assert_eq!((api.parser().as_str(), api.jobs.as_str()), ("v0.0.42", "/slurm/v0.0.42/jobs/"));
         assert_eq!(api.job(7), "/slurm/v0.0.42/job/7");
         assert_eq!(api.node(&"c1".parse().unwrap()), "/slurm/v0.0.42/node/c1");
-        assert_eq!(api.accounted.as_deref(), Some("/slurmdb/v0.0.42/jobs/"));
+        let accounting = api.accounting.unwrap();
+        assert_eq!(accounting.jobs, "/slurmdb/v0.0.42/jobs/");
+        assert_eq!(accounting.associations, "/slurmdb/v0.0.42/associations/");
         assert_eq!(newest(&paths(43, "")).unwrap().jobs, "/slurm/v0.0.43/jobs");
         assert_eq!(Api::newest(all.iter().map(String::as_str), 41).unwrap().parser(), "v0.0.41");
     }
@@ -107,6 +119,6 @@ mod tests {
     fn a_slurmrestd_without_accounting_is_taken() {
         let mut all = paths(42, "/");
         all.retain(|path| !path.starts_with("/slurmdb"));
-        assert_eq!(newest(&all).unwrap().accounted, None);
+        assert_eq!(newest(&all).unwrap().accounting, None);
     }
 }

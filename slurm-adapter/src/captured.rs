@@ -8,7 +8,7 @@ use crate::api::Api;
 use crate::calls::decide;
 use crate::convert;
 use crate::refusals::Verdict;
-use crate::wire::{AccountedJobs, Answer, ApiDescription, Envelope, Jobs, Nodes, Partitions};
+use crate::wire::{AccountedJobs, Answer, ApiDescription, Associations, Envelope, Jobs, Nodes, Partitions};
 
 macro_rules! captured {
     ($file:literal) => {
@@ -122,7 +122,7 @@ fn pings_and_the_api_are_read() {
     assert_eq!(read::<Envelope>(down).version_if_up(), None);
     let described: ApiDescription = serde_json::from_str(captured!("slurmrestd-24.11.5-openapi")).unwrap();
     let api = Api::newest(described.paths.iter().map(String::as_str), u32::MAX).unwrap();
-    assert_eq!((api.parser().as_str(), api.accounted.is_some()), ("v0.0.42", true));
+    assert_eq!((api.parser().as_str(), api.accounting.is_some()), ("v0.0.42", true));
 }
 
 #[test]
@@ -233,6 +233,28 @@ fn a_job_that_gives_way_says_since_when() {
     list["jobs"][0]["preempt_time"] = serde_json::json!({"set": true, "infinite": false, "number": 0});
     list["jobs"][1]["preempt_time"] = serde_json::json!({"set": true, "infinite": false, "number": 1_795_361_313});
     assert_eq!(given(&list), [None, Some(1_795_361_313)]);
+}
+
+#[test]
+fn accounts_are_read_from_every_parser_and_from_sacctmgr() {
+    let ada = "ada".parse().unwrap();
+    let read_as = |json: &str| {
+        let accounts = convert::accounts(&read::<Associations>(json), &ada);
+        accounts.into_iter().map(|account| (account.name.to_string(), account.partition, account.is_default)).collect()
+    };
+    let mut lists = by_parser!("associations").to_vec();
+    lists.push(captured!("sacctmgr-24.11.5-associations"));
+    for json in lists {
+        let seen: Vec<_> = read_as(json);
+        assert_eq!(seen, [("research".to_owned(), None, true), ("spare".to_owned(), None, false)]);
+    }
+    // In one partition alone, on two clusters, another's, and names that are none.
+    let json = r#"{"associations":[
+        {"user":"ada","account":"b","partition":"gpu","cluster":"x"},{"user":"ada","account":"b","partition":"gpu","cluster":"y"},
+        {"user":"ada","account":"a","partition":"gpu","is_default":true},{"user":"grace","account":"c"},{"user":"","account":"d"},
+        {"user":"ada","account":"no name"},{"user":"ada","account":null},{}]}"#;
+    let gpu = Some("gpu".parse().unwrap());
+    assert_eq!(read_as(json), [("a".to_owned(), gpu.clone(), true), ("b".to_owned(), gpu, false)]);
 }
 
 #[test]

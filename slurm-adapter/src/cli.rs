@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use eirene_core::clock::Clock;
 use eirene_core::launcher::{Launcher, SlurmProgram};
 use eirene_core::scheduler::{
-    self, CallAs, Job, JobIdentity, JobSpec, Node, Partition, Scheduler, SchedulerError, SchedulerResult, signed_reason,
+    self, Account, CallAs, Job, JobIdentity, JobSpec, Node, Partition, Scheduler, SchedulerError, SchedulerResult,
+    signed_reason,
 };
 use eirene_core::{DrainReason, NodeName, Username};
 use jiff::Timestamp;
@@ -22,7 +23,7 @@ use crate::listing::Listing;
 use crate::owners::{self, SystemUserIds, UserIds};
 use crate::places::Places;
 use crate::refusals::{Verdict, error, number_of, of_node, says_no_accounting, verdict};
-use crate::wire::{AccountedJobs, Answer, Envelope, Jobs, Nodes, Partitions};
+use crate::wire::{AccountedJobs, Answer, Associations, Envelope, Jobs, Nodes, Partitions};
 
 /// The scheduler over SLURM's own programs.
 pub struct SlurmCli {
@@ -63,11 +64,12 @@ impl SlurmCli {
     /// Runs a program that prints JSON: the value, or what its failure decides and says.
     async fn json<T: Answer>(
         &self,
+        as_: &CallAs,
         program: SlurmProgram,
         arguments: &[&str],
         what: &str,
     ) -> SchedulerResult<Result<T, (Verdict, String)>> {
-        let ran = self.run(Program::plain(&CallAs::Service, program, arguments), what).await?;
+        let ran = self.run(Program::plain(as_, program, arguments), what).await?;
         if ran.status != 0 {
             return Ok(Err(ran.failure()));
         }
@@ -78,7 +80,9 @@ impl SlurmCli {
 
     /// The same where every failure is an error.
     async fn list<T: Answer>(&self, program: SlurmProgram, arguments: &[&str], what: &str) -> SchedulerResult<T> {
-        self.json(program, arguments, what).await?.map_err(|(verdict, said)| error(verdict, what, &said))
+        self.json(&CallAs::Service, program, arguments, what)
+            .await?
+            .map_err(|(verdict, said)| error(verdict, what, &said))
     }
 
     /// Changes one node, as the service account.
@@ -156,7 +160,7 @@ impl Scheduler for SlurmCli {
         let what = "ask for a job";
         let _place = self.places.other(what).await?;
         let arguments = ["--json", "--all", "--states=all", &format!("--jobs={id}")];
-        match self.json::<Jobs>(SlurmProgram::Squeue, &arguments, what).await? {
+        match self.json::<Jobs>(&CallAs::Service, SlurmProgram::Squeue, &arguments, what).await? {
             Ok(answer) => convert::one_job(&self.cluster, &answer, id).map(Some),
             Err((Verdict::NoSuchJob, _)) => Ok(None),
             Err((verdict, said)) => Err(error(verdict, what, &said)),
@@ -175,6 +179,15 @@ impl Scheduler for SlurmCli {
         let answer: AccountedJobs = self.list(SlurmProgram::Sacct, &arguments, what).await?;
         let uid_of = owners::look_up(&self.user_ids, convert::owners(&answer)).await?;
         convert::accounted_jobs(&self.cluster, &answer, name, since_s, uid_of)
+    }
+
+    async fn accounts(&self, person: &Username) -> SchedulerResult<Vec<Account>> {
+        let what = "list a person's accounts";
+        let as_ = CallAs::Person(person.clone());
+        let arguments = ["--json", "show", "associations", "where", &format!("user={person}")];
+        let read = self.json::<Associations>(&as_, SlurmProgram::Sacctmgr, &arguments, what).await?;
+        let answer = read.map_err(|(verdict, said)| error(verdict, what, &said))?;
+        Ok(convert::accounts(&answer, person))
     }
 
     async fn cancel(&self, as_: &CallAs, id: u32) -> SchedulerResult<()> {

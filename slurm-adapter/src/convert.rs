@@ -5,16 +5,17 @@
 
 use std::collections::BTreeMap;
 
+use eirene_core::Username;
 use eirene_core::scheduler::{
-    Job, JobIdentity, JobState, Node, NodeGpus, Partition, PartitionAccess, SchedulerError, SchedulerResult,
+    Account, Job, JobIdentity, JobState, Node, NodeGpus, Partition, PartitionAccess, SchedulerError, SchedulerResult,
 };
 use jiff::Timestamp;
 
 use crate::identity::is_ours;
 use crate::text::{Gres, parse_gres, parse_hostlist, parse_tres};
 use crate::wire::{
-    AccountedJob, AccountedJobs, ExitCode, Jobs, Nodes, Number, PartitionList, Partitions, TresCount, WireJob,
-    WireNode, WirePartition,
+    AccountedJob, AccountedJobs, Associations, ExitCode, Jobs, Nodes, Number, PartitionList, Partitions, TresCount,
+    WireJob, WireNode, WirePartition,
 };
 use crate::{reasons, state};
 
@@ -102,6 +103,25 @@ fn gres_gpus(lists: impl IntoIterator<Item = (String, u32)>) -> Vec<(String, u32
         }
     }
     gpus.into_iter().collect()
+}
+
+/// The accounts of `person`, the default one first, then by name; each once for each partition of its own. What cannot be read as a name is left out.
+pub(crate) fn accounts(answer: &Associations, person: &Username) -> Vec<Account> {
+    let of_person = answer.associations.iter().filter(|association| association.user.0 == person.as_str());
+    let mut accounts: Vec<Account> = of_person
+        .filter_map(|association| {
+            let partition = match association.partition.0.as_str() {
+                "" => None,
+                name => Some(name.parse().ok()?),
+            };
+            let name = association.account.0.parse().ok()?;
+            Some(Account { name, partition, is_default: association.is_default.unwrap_or_default() })
+        })
+        .collect();
+    accounts.sort_by(|a, b| (!a.is_default, &a.name, &a.partition).cmp(&(!b.is_default, &b.name, &b.partition)));
+    // Several clusters may share a database.
+    accounts.dedup();
+    accounts
 }
 
 /// Names of the owners in an answer of the accounting database.

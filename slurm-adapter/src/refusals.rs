@@ -58,7 +58,13 @@ pub(crate) fn number_of(text: &str) -> Option<i64> {
 
 /// Whether a SLURM program says that its cluster has no accounting database; there is no number for that.
 pub(crate) fn says_no_accounting(text: &str) -> bool {
-    text.lines().any(|line| line.trim().to_ascii_lowercase().ends_with("slurm accounting storage is disabled"))
+    let says = |line: &str| {
+        let line = line.trim().to_ascii_lowercase();
+        // `sacct`, and `sacctmgr`.
+        line.ends_with("slurm accounting storage is disabled")
+            || line.ends_with("not running a supported accounting_storage plugin")
+    };
+    text.lines().any(says)
 }
 
 /// The error for a verdict that is none of the special cases of the call; `what` was tried, `said` is what came back.
@@ -296,6 +302,7 @@ mod tests {
     fn only_the_very_words_say_that_there_is_no_accounting() {
         assert!(says_no_accounting("Slurm accounting storage is disabled\n"));
         assert!(says_no_accounting("sacct: SLURM accounting storage is disabled\n"));
+        assert!(says_no_accounting("You are not running a supported accounting_storage plugin\nOnly 'slurmdbd' is.\n"));
         for text in [
             "",
             "sacct: error: Problem talking to the database: Connection refused",

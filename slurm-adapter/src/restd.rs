@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use eirene_core::clock::Clock;
 use eirene_core::launcher::Launcher;
 use eirene_core::scheduler::{
-    self, CallAs, Job, JobIdentity, JobSpec, JobState, Node, Partition, Scheduler, SchedulerError, SchedulerResult,
-    signed_reason,
+    self, Account, CallAs, Job, JobIdentity, JobSpec, JobState, Node, Partition, Scheduler, SchedulerError,
+    SchedulerResult, signed_reason,
 };
 use eirene_core::{DrainReason, NodeName, Username};
 use jiff::Timestamp;
@@ -32,7 +32,7 @@ use crate::owners::{self, SystemUserIds, UserIds};
 use crate::refusals::{ACCESS_DENIED, Verdict, error, of_node, verdict};
 use crate::stream;
 use crate::tokens::Tokens;
-use crate::wire::{AccountedJobs, Answer, ApiDescription, Envelope, Jobs, Nodes, Partitions};
+use crate::wire::{AccountedJobs, Answer, ApiDescription, Associations, Envelope, Jobs, Nodes, Partitions};
 
 /// What an answer may cost.
 #[derive(Debug, Clone, Copy)]
@@ -335,6 +335,16 @@ impl SlurmRestd {
         self.get(&CallAs::Service, path, limits, what).await?.map_err(|(verdict, said)| error(verdict, what, &said))
     }
 
+    /// Fails where slurmrestd offers no accounting database, which it refuses to do where SLURM has none. What it offered earlier proves nothing: it
+    /// may have been started anew since.
+    async fn require_accounting(&self) -> SchedulerResult<()> {
+        if self.api().await?.accounting.is_some() {
+            return Ok(());
+        }
+        self.forget_api();
+        if self.api().await?.accounting.is_some() { Ok(()) } else { Err(SchedulerError::NoAccounting) }
+    }
+
     /// Changes one node, as the service account.
     async fn change_node(&self, node: &NodeName, body: &Value, what: &str) -> SchedulerResult<()> {
         calls::check_node(node)?;
@@ -407,17 +417,10 @@ impl Scheduler for SlurmRestd {
             return Err(bad_name());
         }
         let (from_s, since_s) = accounted_from(since, self.clock.now());
-        if self.api().await?.accounted.is_none() {
-            // slurmrestd refuses to offer these paths where SLURM has no database. What it offered earlier proves nothing: it may have
-            // been started anew since.
-            self.forget_api();
-            if self.api().await?.accounted.is_none() {
-                return Err(SchedulerError::NoAccounting);
-            }
-        }
+        self.require_accounting().await?;
         let path = |api: &Api| {
-            let accounted = api.accounted.as_deref().unwrap_or("/slurmdb/none");
-            format!("{accounted}?job_name={name}&start_time=uts{from_s}&show_duplicates=true&skip_steps=true")
+            let jobs = api.accounting.as_ref().map_or("/slurmdb/none", |paths| &paths.jobs);
+            format!("{jobs}?job_name={name}&start_time=uts{from_s}&show_duplicates=true&skip_steps=true")
         };
         let answer: AccountedJobs = match self.get(&CallAs::Service, path, ORDINARY, what).await? {
             Ok(answer) => answer,
@@ -426,6 +429,20 @@ impl Scheduler for SlurmRestd {
         };
         let uid_of = owners::look_up(&self.user_ids, convert::owners(&answer)).await?;
         convert::accounted_jobs(&self.cluster, &answer, name, since_s, uid_of)
+    }
+
+    async fn accounts(&self, person: &Username) -> SchedulerResult<Vec<Account>> {
+        let what = "list a person's accounts";
+        self.require_accounting().await?;
+        let path = |api: &Api| {
+            let associations = api.accounting.as_ref().map_or("/slurmdb/none", |paths| &paths.associations);
+            format!("{associations}?user={person}")
+        };
+        match self.get::<Associations>(&CallAs::Person(person.clone()), path, ORDINARY, what).await? {
+            Ok(answer) => Ok(convert::accounts(&answer, person)),
+            Err((Verdict::NothingFound, _)) => Ok(Vec::new()),
+            Err((verdict, said)) => Err(error(verdict, what, &said)),
+        }
     }
 
     async fn cancel(&self, as_: &CallAs, id: u32) -> SchedulerResult<()> {

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use eirene_core::clock::MockClock;
 use eirene_core::launcher::Cause;
 use eirene_core::scheduler::{
-    CallAs, Job, JobIdentity, JobSpec, JobState, Jobs, Node, Partition, Scheduler, SchedulerError, SchedulerResult,
-    signed_reason,
+    Account, CallAs, Job, JobIdentity, JobSpec, JobState, Jobs, Node, Partition, Scheduler, SchedulerError,
+    SchedulerResult, signed_reason,
 };
 use eirene_core::{Clock as _, DrainReason, NodeName, Reason, Sentence, Username};
 use jiff::Timestamp;
@@ -40,6 +40,8 @@ pub(crate) struct SchedulerState {
     pub(crate) mood: SubmitMood,
     pub(crate) jobs: Vec<Job>,
     pub(crate) accounted: Vec<Job>,
+    /// Everybody's.
+    pub(crate) accounts: Vec<Account>,
     pub(crate) accounting_reachable: bool,
     /// Whether there is such a thing.
     pub(crate) accounting: bool,
@@ -70,6 +72,7 @@ impl FakeScheduler {
             mood: SubmitMood::Good,
             jobs: vec![],
             accounted: vec![],
+            accounts: vec![],
             accounting_reachable: true,
             accounting: true,
             submits: vec![],
@@ -170,6 +173,11 @@ impl Scheduler for FakeScheduler {
             return Err(SchedulerError::NoAccounting);
         }
         Ok(state.accounted.iter().filter(|job| job.name == name).cloned().collect())
+    }
+
+    async fn accounts(&self, _person: &Username) -> SchedulerResult<Vec<Account>> {
+        let state = self.asked()?;
+        if state.accounting { Ok(state.accounts.clone()) } else { Err(SchedulerError::NoAccounting) }
     }
 
     async fn cancel(&self, as_: &CallAs, id: u32) -> SchedulerResult<()> {

@@ -254,6 +254,29 @@ pub(crate) struct TresCount {
     pub(crate) count: Number,
 }
 
+/// A list of who may submit under which account.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Associations {
+    pub(crate) associations: Vec<WireAssociation>,
+    #[serde(default, deserialize_with = "list")]
+    errors: Vec<WireError>,
+}
+
+impl Answer for Associations {
+    fn errors(&self) -> Vec<Failure> {
+        failures(&self.errors)
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct WireAssociation {
+    pub(crate) user: Text,
+    pub(crate) account: Text,
+    pub(crate) partition: Text,
+    pub(crate) is_default: Option<bool>,
+}
+
 /// A list of nodes.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Nodes {

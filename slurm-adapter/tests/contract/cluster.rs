@@ -127,6 +127,7 @@ impl Launcher for DockerLauncher {
                     SlurmProgram::Scancel => "scancel",
                     SlurmProgram::Squeue => "squeue",
                     SlurmProgram::Sacct => "sacct",
+                    SlurmProgram::Sacctmgr => "sacctmgr",
                     SlurmProgram::Scontrol => "scontrol",
                     SlurmProgram::Sinfo => "sinfo",
                 };

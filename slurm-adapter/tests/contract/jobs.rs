@@ -20,6 +20,7 @@ crate::contract! {
     only_the_owner_and_the_operator_cancel;
     an_unknown_job_is_none;
     the_accounting_database_finds_a_job_by_its_name;
+    the_accounts_of_a_person_are_listed;
     gpus_are_allocated_and_seen;
     a_requeued_job_is_the_same_job;
     a_name_made_to_deceive_is_only_a_name;
@@ -132,6 +133,12 @@ async fn the_accounting_database_finds_a_job_by_its_name(_: &Cluster, scheduler:
     assert_eq!(scheduler.accounted_jobs(&format!("{}-not", spec.name), before).await.unwrap(), []);
     let later = before + SignedDuration::from_mins(30);
     assert_eq!(scheduler.accounted_jobs(&spec.name, later).await.unwrap(), []);
+}
+
+async fn the_accounts_of_a_person_are_listed(_: &Cluster, scheduler: &dyn Scheduler) {
+    let accounts = scheduler.accounts(&ada()).await.unwrap();
+    let seen = accounts.iter().map(|account| (account.name.as_str(), account.partition.as_ref(), account.is_default));
+    assert_eq!(seen.collect::<Vec<_>>(), [("research", None, true), ("spare", None, false)]);
 }
 
 async fn gpus_are_allocated_and_seen(_: &Cluster, scheduler: &dyn Scheduler) {

@@ -54,6 +54,7 @@ const JOBS: &str = "/slurm/v0.0.42/jobs/";
 const SUBMIT: &str = "/slurm/v0.0.42/job/submit";
 const NODE: &str = "/slurm/v0.0.42/node/c1";
 const ACCOUNTED: &str = "/slurmdb/v0.0.42/jobs/";
+const ASSOCIATIONS: &str = "/slurmdb/v0.0.42/associations/";
 
 impl StandIn {
     /// A slurmrestd without an accounting database.
@@ -153,8 +154,14 @@ async fn no_accounting_database_is_an_answer_until_there_is_one() {
     let (stand_in, restd) = StandIn::new().await;
     let now = SystemClock.now();
     assert_eq!(decided(&restd.accounted_jobs("eirene-x", now).await.unwrap_err()), "no accounting");
+    let ada = "ada".parse().unwrap();
+    assert_eq!(decided(&restd.accounts(&ada).await.unwrap_err()), "no accounting");
     stand_in.say(ACCOUNTED, r#"{"jobs":[]}"#);
+    stand_in.say(ASSOCIATIONS, r#"{"associations":[]}"#);
     assert_eq!(restd.accounted_jobs("eirene-x", now).await.unwrap(), []);
+    assert_eq!(restd.accounts(&ada).await.unwrap(), []);
+    stand_in.say(ASSOCIATIONS, r#"{"associations":[{"user":"ada","account":"optics"}]}"#);
+    assert_eq!(restd.accounts(&ada).await.unwrap()[0].name.as_str(), "optics");
     for number in [7000, -1, 1] {
         stand_in.say(ACCOUNTED, &format!(r#"{{"jobs":[],"errors":[{{"error_number":{number},"error":"no"}}]}}"#));
         assert_eq!(decided(&restd.accounted_jobs("eirene-x", now).await.unwrap_err()), "open", "{number}");
@@ -164,6 +171,7 @@ async fn no_accounting_database_is_an_answer_until_there_is_one() {
 #[tokio::test]
 async fn an_owner_who_is_gone_is_left_out_and_one_who_cannot_be_looked_up_is_not() {
     let (stand_in, restd) = StandIn::new().await;
+    stand_in.say(ASSOCIATIONS, r#"{"associations":[]}"#);
     let accounted = async |owner: &str| {
         let job = |id: u32, owner: &str| {
             format!(
