@@ -34,6 +34,7 @@ use crate::services::nudge::Nudges;
 use crate::services::old_files::OldFiles;
 use crate::services::operations::Operations;
 use crate::services::passwords::Passwords;
+use crate::services::projects::Projects;
 use crate::services::readiness::Readiness;
 use crate::services::runs::Runs;
 use crate::services::samples::{History, Samples};
@@ -98,7 +99,7 @@ pub struct Services {
     pub db: Db,
     /// Time.
     pub clock: Arc<dyn Clock>,
-    /// Batch scheduler; only the poller and the reconcilers ask it.
+    /// Batch scheduler; only the poller, the reconcilers and [`Projects`] ask it.
     pub scheduler: Arc<dyn Scheduler>,
     /// Privileged process.
     pub launcher: Arc<dyn Launcher>,
@@ -106,6 +107,8 @@ pub struct Services {
     pub sessions: Sessions,
     /// Runs.
     pub runs: Runs,
+    /// Projects of people.
+    pub projects: Projects,
     /// The cluster as last seen.
     pub cluster: Cluster,
     /// The cluster as each person sees it.
@@ -303,6 +306,7 @@ impl App {
             status: status.clone(),
             tunnels: tunnels.clone(),
         });
+        let projects = Projects::new(Arc::clone(&scheduler), clock.clone());
         let shown = Arc::clone(&config);
         let nodes = NodeReports::default();
         let copying = nodes.clone();
@@ -317,6 +321,7 @@ impl App {
             most_live: config.limits.live_sessions,
             scratch: config.scratch.clone(),
             spaces: spaces.clone(),
+            projects: projects.clone(),
             most_runs: config.limits.live_runs,
             show: Arc::new(move |session| {
                 let copied = copying.copied(session);
@@ -329,7 +334,7 @@ impl App {
                 view.unwrap_or(serde_json::Value::Null)
             }),
         });
-        let runs = Runs::new(sessions.clone(), logs.clone());
+        let runs = Runs::new(sessions.clone(), logs.clone(), files.clone());
         let access = Access::new(db.clone(), clock.clone(), audit.clone(), Some(Arc::clone(&file_processes)));
         let accounts = Accounts::new(db.clone(), clock.clone(), audit.clone(), passwords, access.clone());
         let logins = Logins::new(db.clone(), clock.clone(), audit.clone(), accounts.clone(), access.clone());
@@ -342,6 +347,7 @@ impl App {
             launcher,
             sessions,
             runs,
+            projects,
             cluster,
             overview,
             images,

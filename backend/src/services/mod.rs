@@ -22,6 +22,7 @@ pub mod nudge;
 pub mod old_files;
 pub mod operations;
 pub mod passwords;
+pub mod projects;
 pub mod readiness;
 pub mod runs;
 pub mod samples;

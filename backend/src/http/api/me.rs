@@ -21,7 +21,8 @@ pub(crate) struct Me {
     roles: Vec<Role>,
     /// POSIX user id; null for an account that runs nothing.
     uid: Option<u32>,
-    /// Projects sessions may be started for.
+    /// Projects that sessions and runs may be started for: the accounts that SLURM has for the caller, the default one first. Empty where it has
+    /// no accounting database.
     projects: Vec<String>,
     /// What the token may be used for.
     scopes: Vec<Scope>,
@@ -46,11 +47,13 @@ pub(crate) async fn me(State(app): State<App>, caller: Caller) -> HttpResult<Jso
         Via::Token { scopes, .. } => scopes,
         Via::Login(_) | Via::Cli => Vec::new(),
     };
+    let projects = app.projects.of(&caller.actor.user.username).await;
+    let projects = projects.iter().map(ToString::to_string).collect();
     Ok(Json(Me {
         name: caller.actor.user.username.to_string(),
         roles: vec![caller.actor.user.role],
         uid: caller.actor.user.uid,
-        projects: Vec::new(),
+        projects,
         scopes,
         limits: Limits { live_sessions: app.config.limits.live_sessions, live_runs: app.config.limits.live_runs },
     }))

@@ -115,7 +115,7 @@ fn form_page(
 
 /// `GET /runs/new`
 pub(crate) async fn form(State(app): State<App>, signed_in: SignedIn, Query(beginning): Query<Beginning>) -> Shown {
-    let land = Land::read(&app, &signed_in).await?;
+    let land = Land::with_projects(&app, &signed_in).await?;
     let like = model(&app, &signed_in, beginning.like.as_deref()).await?;
     let mut errors = Vec::new();
     let mut input = if let Some(session) = &like {
@@ -149,7 +149,7 @@ pub(crate) async fn start(State(app): State<App>, CsrfForm(signed_in, input): Cs
         },
         Err(errors) => errors,
     };
-    let land = Land::read(&app, &signed_in).await?;
+    let land = Land::with_projects(&app, &signed_in).await?;
     let again = RunInput { key: new_key(), ..input };
     let sees = sees(&app, &signed_in).await?;
     let page = form_page(&land, &signed_in, sees, &again, like.as_ref(), outcome);
@@ -172,6 +172,10 @@ fn wish(input: &RunInput, like: Option<&Session>) -> Result<(StartRun, Option<Id
         text => text.parse().map_err(|error| parse("name", error)).ok(),
     };
     let image = input.image.parse::<ImageName>().map_err(|error| parse("image", error)).ok();
+    let project = match input.project.trim() {
+        "" => None,
+        text => text.parse().map_err(|error| parse("project", error)).ok(),
+    };
     let (Ok(resources), Ok(scratch), Ok(program), Some(image), true) =
         (resources, scratch, program, image, errors.is_empty())
     else {
@@ -184,7 +188,7 @@ fn wish(input: &RunInput, like: Option<&Session>) -> Result<(StartRun, Option<Id
     let key =
         (!input.key.is_empty()).then(|| IdempotencyKey { key: input.key.clone(), body_sha256: fingerprint(&plain) });
     let like = like.map(|session| session.id);
-    Ok((StartRun { name, program, like, image, project: None, size, scratch }, key))
+    Ok((StartRun { name, program, like, image, project, size, scratch }, key))
 }
 
 /// An id as typed; what is no id is not there.

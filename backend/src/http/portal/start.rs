@@ -3,6 +3,7 @@
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Redirect};
+use eirene_core::ProjectName;
 use eirene_core::image::Image;
 use eirene_core::scratch::ScratchKind;
 use eirene_core::secret::Secret;
@@ -33,6 +34,7 @@ pub(crate) struct Land {
     cluster: ClusterView,
     home: Option<HomeTrouble>,
     scratch: Vec<ScratchKind>,
+    projects: Vec<ProjectName>,
 }
 
 impl Land {
@@ -43,12 +45,25 @@ impl Land {
             cluster: app.overview.cluster(&signed_in.actor).await?,
             home: app.spaces.home_trouble(&signed_in.actor).await?,
             scratch: app.config.scratch.kinds(),
+            projects: Vec::new(),
         })
+    }
+
+    /// The same with the person's projects, for which SLURM's accounting database may be asked.
+    pub(crate) async fn with_projects(app: &App, signed_in: &SignedIn) -> Result<Self, AppError> {
+        let land = Self::read(app, signed_in).await?;
+        Ok(Self { projects: app.projects.of(&signed_in.actor.user.username).await, ..land })
     }
 
     /// For the views.
     pub(crate) fn ground(&self) -> Ground<'_> {
-        Ground { words: words(), images: &self.images, cluster: &self.cluster, scratch: &self.scratch }
+        Ground {
+            words: words(),
+            images: &self.images,
+            cluster: &self.cluster,
+            scratch: &self.scratch,
+            projects: &self.projects,
+        }
     }
 
     /// What is free.
@@ -134,7 +149,7 @@ pub(crate) struct Beginning {
 
 /// `GET /sessions/new`
 pub(crate) async fn page(State(app): State<App>, signed_in: SignedIn, Query(beginning): Query<Beginning>) -> Shown {
-    let land = Land::read(&app, &signed_in).await?;
+    let land = Land::with_projects(&app, &signed_in).await?;
     let ground = land.ground();
     let (mut size, mut errors) = (String::new(), Vec::new());
     let mut input = if let Some(id) = beginning.from.and_then(|id| id.parse().ok()) {
@@ -167,7 +182,7 @@ pub(crate) async fn start(State(app): State<App>, CsrfForm(signed_in, input): Cs
         },
         Err(errors) => errors,
     };
-    let land = Land::read(&app, &signed_in).await?;
+    let land = Land::with_projects(&app, &signed_in).await?;
     let mut again = land.ground().with_defaults(input);
     again.key = new_key();
     show_as(
@@ -190,6 +205,10 @@ fn wish(input: &StartInput) -> Result<(StartSession, Option<IdempotencyKey>), Ve
     };
     let app = input.app.parse().map_err(|error| parse("app", error)).ok();
     let image = input.image.parse().map_err(|error| parse("image", error)).ok();
+    let project = match input.project.trim() {
+        "" => None,
+        text => text.parse().map_err(|error| parse("project", error)).ok(),
+    };
     let (Ok(resources), Ok(scratch), Some(app), Some(image), true) =
         (resources, scratch, app, image, errors.is_empty())
     else {
@@ -197,7 +216,7 @@ fn wish(input: &StartInput) -> Result<(StartSession, Option<IdempotencyKey>), Ve
     };
     let key =
         (!input.key.is_empty()).then(|| IdempotencyKey { key: input.key.clone(), body_sha256: input.fingerprint() });
-    Ok((StartSession { name, app, image, project: None, resources, scratch }, key))
+    Ok((StartSession { name, app, image, project, resources, scratch }, key))
 }
 
 impl StartInput {
@@ -217,7 +236,7 @@ pub(super) fn fingerprint(form: &impl Serialize) -> String {
 
 /// `POST /sessions/check`: the form again, with a verdict; for browsers without scripts.
 pub(crate) async fn check(State(app): State<App>, CsrfForm(signed_in, input): CsrfForm<StartInput>) -> Shown {
-    let land = Land::read(&app, &signed_in).await?;
+    let land = Land::with_projects(&app, &signed_in).await?;
     Ok(show(&land.page(&signed_in, sees(&app, &signed_in).await?, &input, "", Vec::new()))?.into_response())
 }
 

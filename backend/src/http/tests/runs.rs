@@ -1,8 +1,10 @@
 //! Runs over the API, and that no way leads to an app they do not have.
 
-use eirene_core::{Image, ImageId};
+use eirene_core::scheduler::Account;
+use eirene_core::{Image, ImageId, Role, Scope};
 use serde_json::json;
 
+use super::files::real;
 use super::*;
 
 fn start(body: &Value) -> Ask {
@@ -55,6 +57,95 @@ async fn a_run_is_started_shown_requeued_and_cancelled() {
         let cancelled = server.portal(Ask::new("DELETE", &next).bearer(&ada)).await;
         assert_eq!((cancelled.status, &cancelled.json()["state"]), (StatusCode::ACCEPTED, &json!("stopping")));
     }
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_run_is_refused_at_once() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let server = Server::start().await;
+    let (ada, home) = server.ada_at_home(real()).await;
+    std::fs::create_dir(home.join("work")).unwrap();
+    for (name, mode) in [("work/train.py", 0o600), ("work/start", 0o700), ("work/notes", 0o600)] {
+        std::fs::write(home.join(name), "").unwrap();
+        std::fs::set_permissions(home.join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    symlink("/opt/of/the/image.py", home.join("work/link.py")).unwrap();
+    let home_path = home.to_str().unwrap();
+    let refused = async |person: &Person, file: &str| {
+        let answer = server.portal(start(&json!({"file": file})).bearer(person)).await;
+        // How many there may be is asked last.
+        if answer.status == StatusCode::CREATED || answer.json()["code"] == "too_many_runs" {
+            return String::new();
+        }
+        assert_eq!(answer.fields(), ["file"], "{}", answer.body);
+        answer.body
+    };
+    let run = server.portal(start(&json!({"file": "work/train.py"})).bearer(&ada)).await.header("location").to_owned();
+    // What leads out of the home is the image's, or the agent's to find out.
+    for file in ["work/train.py", "~/work/train.py", "work/start", "work/link.py", "/opt/a.py", "../a.py"] {
+        assert_eq!(refused(&ada, file).await, "", "{file}");
+    }
+    assert_eq!(refused(&ada, &format!("{home_path}/work/train.py")).await, "");
+    for (file, said) in [
+        ("work/trian.py", "there is no file `work/trian.py`"),
+        ("~/train.py", "there is no file `train.py`"),
+        ("work", "`work` is a directory"),
+        ("work/notes", "chmod +x"),
+    ] {
+        let body = refused(&ada, file).await;
+        assert!(body.contains(said), "{file}: {body}");
+    }
+    let absolute = format!("{home_path}/work/none.ipynb");
+    assert!(refused(&ada, &absolute).await.contains("work/none.ipynb"));
+    // A token that may not read files hears nothing of them.
+    let blind = server.with_scopes(&ada, &[Scope::Read, Scope::SessionsRead, Scope::SessionsWrite]).await;
+    assert_eq!(refused(&blind, "work/trian.py").await, "");
+    std::fs::remove_file(home.join("work/train.py")).unwrap();
+    let again = server.portal(Ask::new("POST", &format!("{run}/requeue")).bearer(&ada)).await;
+    assert_eq!(again.fields(), ["file"], "{}", again.body);
+    // Where the file process does not answer, nothing is known.
+    *server.test.launcher.files.lock().unwrap() = None;
+    let grace = server.person("grace", 2002, Role::Researcher).await;
+    assert_eq!(refused(&grace, "work/trian.py").await, "");
+}
+
+#[tokio::test]
+async fn a_project_of_others_is_refused_by_field() {
+    let server = Server::start().await;
+    let ada = server.ada().await;
+    let projects = async || server.portal(Ask::get("/api/v1/me").bearer(&ada)).await.json()["projects"].take();
+    assert_eq!(projects().await, json!([]));
+    let account = |name: &str, is_default| Account { name: name.parse().unwrap(), partition: None, is_default };
+    server.test.scheduler.state().accounts = vec![account("optics", true), account("maps", false)];
+    server.test.clock.advance_s(60);
+    assert_eq!(projects().await, json!(["optics", "maps"]));
+    let session = |project: &str| {
+        let body = json!({"image": "jupyter", "app": "jupyterlab", "project": project});
+        Ask::new("POST", "/api/v1/sessions").json(&body)
+    };
+    for ask in [session("stars"), start(&with("project", json!("stars")))] {
+        let answer = server.portal(ask.bearer(&ada)).await;
+        assert_eq!(answer.fields(), ["project"], "{}", answer.body);
+        assert!(answer.body.contains("choose one of optics, maps"), "{}", answer.body);
+    }
+    let made = server.portal(session("maps").bearer(&ada)).await;
+    assert_eq!((made.status, &made.json()["project"]), (StatusCode::CREATED, &json!("maps")));
+    // The run is like the session, in a project that the person has left since.
+    server.test.scheduler.state().accounts = vec![account("optics", true)];
+    server.test.clock.advance_s(60);
+    let like = with("like", made.json()["id"].clone());
+    assert_eq!(server.portal(start(&like).bearer(&ada)).await.fields(), ["project"]);
+    let page = server.portal(Ask::get("/sessions/new").page().cookie(&ada)).await.body;
+    assert!(!page.contains("name=\"project\""), "one project is no choice");
+    server.test.scheduler.state().accounts.push(account("maps", false));
+    server.test.clock.advance_s(60);
+    for path in ["/sessions/new", "/runs/new"] {
+        let page = server.portal(Ask::get(path).page().cookie(&ada)).await.body;
+        assert!(page.contains("name=\"project\"") && page.contains("<option value=\"maps\""), "{page}");
+    }
+    let from = format!("/sessions/new?from={}", made.json()["id"].as_str().unwrap());
+    let page = server.portal(Ask::get(&from).page().cookie(&ada)).await.body;
+    assert!(page.contains("<option value=\"maps\" selected"), "{page}");
 }
 
 #[tokio::test]

@@ -4,26 +4,37 @@
 mod rank_log;
 mod size;
 
+use std::path::Path;
+use std::time::Duration;
+
 use bytes::Bytes;
 use eirene_core::run::{FileKind, RunError};
+use eirene_core::scratch::HOME_SPACE;
 use eirene_core::session::RUN_APP;
 use eirene_core::{
     AppName, ImageName, JobKind, ProjectName, Resources, RunProgram, Scope, ScratchSpec, Session, SessionId,
     SessionName,
 };
+use eirene_files_protocol::EntryKind;
 use eirene_words::{say, say_with};
 use futures_util::future;
 use futures_util::stream::{BoxStream, StreamExt as _};
+use tokio::time::timeout;
 
 use self::rank_log::RankLines;
 pub use self::size::{RunSize, SizeParts};
 use crate::error::{AppError, FieldError};
 use crate::services::Page;
 use crate::services::actor::Actor;
+use crate::services::files::Files;
+use crate::services::files::path::AskedPath;
+use crate::services::files::trouble::Kind;
 use crate::services::logs::Logs;
 use crate::services::sessions::start::NewJob;
 use crate::services::sessions::{IdempotencyKey, ListSessions, Sessions, defaults, visible};
 
+/// Longest wait for what a person's file process sees of a run's file.
+const FILE_WAIT: Duration = Duration::from_secs(2);
 /// Longest name that is made of a file's, characters.
 const MAX_NAME: usize = 80;
 
@@ -51,12 +62,13 @@ pub struct StartRun {
 pub struct Runs {
     sessions: Sessions,
     logs: Logs,
+    files: Files,
 }
 
 impl Runs {
-    /// Runs among the rows of `sessions`.
-    pub fn new(sessions: Sessions, logs: Logs) -> Self {
-        Self { sessions, logs }
+    /// Runs among the rows of `sessions`, of programs among `files`.
+    pub fn new(sessions: Sessions, logs: Logs, files: Files) -> Self {
+        Self { sessions, logs, files }
     }
 
     /// Newest first.
@@ -81,15 +93,20 @@ impl Runs {
         wanted: StartRun,
         key: Option<IdempotencyKey>,
     ) -> Result<(Session, bool), AppError> {
+        actor.require(Scope::SessionsWrite)?;
+        let none = || AppError::Invalid(vec![no_session()]);
+        let like = match wanted.like {
+            Some(id) => Some(self.own_session(actor, id).await?.ok_or_else(none)?),
+            None => None,
+        };
+        let rest = like.as_ref().map_or_else(size::usual, |session| session.resources.clone());
+        let resources = wanted.size.or(rest);
+        let project = wanted.project.or(like.as_ref().and_then(|session| session.project.clone()));
+        // Asked before it is this start's turn: nobody waits for another person's accounts and files.
+        let elsewhere = self.wrong_elsewhere(actor, &wanted.program, project.as_ref(), &resources).await;
         let checked = async {
-            let none = || AppError::Invalid(vec![no_session()]);
-            let like = match wanted.like {
-                Some(id) => Some(self.own_session(actor, id).await?.ok_or_else(none)?),
-                None => None,
-            };
-            let rest = like.as_ref().map_or_else(size::usual, |session| session.resources.clone());
-            let resources = wanted.size.or(rest);
             let mut errors = wrong_program(&wanted.program, &resources);
+            errors.extend(elsewhere);
             errors.extend(self.sessions.wrong_scratch(actor, wanted.scratch.as_ref()).await?);
             let (image, image_path) = self.image(actor, wanted.image, like.as_ref(), &resources, errors).await?;
             Ok(NewJob {
@@ -100,7 +117,7 @@ impl Runs {
                 requeue_of: None,
                 image,
                 image_path,
-                project: wanted.project.or(like.and_then(|session| session.project)),
+                project,
                 resources,
                 scratch: wanted.scratch,
             })
@@ -158,6 +175,10 @@ impl Runs {
         if earlier.owner != actor.user.id {
             return Err(AppError::Forbidden { code: "not_owner", text: say("problem.requeue_not_owner") });
         }
+        let elsewhere = match &earlier.program {
+            Some(program) => self.wrong_elsewhere(actor, program, earlier.project.as_ref(), &earlier.resources).await,
+            None => Vec::new(),
+        };
         let checked = async {
             if let Some(later) = db.requeued_as(id).await? {
                 let text = say_with("problem.already_requeued", &[("run", &later.id.to_string())]);
@@ -167,6 +188,7 @@ impl Runs {
             let earlier = visible(db, actor, JobKind::Run, id).await?;
             let mut errors = self.sessions.wrong_size(actor, &earlier.resources).await?;
             errors.extend(self.sessions.wrong_scratch(actor, earlier.scratch.as_ref()).await?);
+            errors.extend(elsewhere);
             if !errors.is_empty() {
                 return Err(AppError::Invalid(errors));
             }
@@ -189,6 +211,45 @@ impl Runs {
             self.sessions.ask_to_end(id).await?;
         }
         Ok(made)
+    }
+
+    /// What is wrong with a run by what others say: the accounting database of its project, the person's file process of its file.
+    async fn wrong_elsewhere(
+        &self,
+        actor: &Actor,
+        program: &RunProgram,
+        project: Option<&ProjectName>,
+        resources: &Resources,
+    ) -> Vec<FieldError> {
+        let project = self.sessions.wrong_project(actor, project, resources);
+        let file = timeout(FILE_WAIT, self.wrong_file(actor, program));
+        let (project, file) = future::join(project, file).await;
+        project.into_iter().chain(file.ok().flatten()).collect()
+    }
+
+    /// What is wrong with the file, where it is in the home and the person's file process sees it. What leads elsewhere, by a link or to another
+    /// place of the container, and whatever a token may not read, is the agent's to find out.
+    async fn wrong_file(&self, actor: &Actor, program: &RunProgram) -> Option<FieldError> {
+        program.check().ok()?;
+        let home = self.sessions.parts.spaces.home_of(&actor.user.username).await.ok()?;
+        let path = program.file.strip_prefix("~/").unwrap_or(&program.file);
+        let path = Path::new(path).strip_prefix(&home).unwrap_or(Path::new(path)).to_str()?.to_owned();
+        if path.starts_with('/') {
+            return None;
+        }
+        let asked = AskedPath::new("file", Some(path.clone()), None);
+        let key = match self.files.look(actor, &HOME_SPACE.parse().ok()?, &asked).await {
+            Ok(found) => match found.stated.kind {
+                EntryKind::File if program.kind() == FileKind::Program && found.stated.mode & 0o111 == 0 => {
+                    "wrong.run_not_executable"
+                }
+                EntryKind::Directory => "wrong.run_directory",
+                _ => return None,
+            },
+            Err(AppError::Files(trouble)) if trouble.kind == Kind::NotThere => "wrong.run_no_file",
+            Err(_) => return None,
+        };
+        Some(FieldError::new("file", say_with(key, &[("file", &path)])))
     }
 
     /// The run that repeats this one, if there is one.

@@ -28,6 +28,7 @@ use crate::services::audit::{Audit, Look};
 use crate::services::cluster::overview::Overview;
 use crate::services::events::Events;
 use crate::services::nudge::Nudges;
+use crate::services::projects::Projects;
 use crate::services::spaces::Spaces;
 use crate::shared::Shared;
 use crate::traces::Traces;
@@ -57,6 +58,8 @@ pub struct Parts {
     pub scratch: Scratch,
     /// The spaces that sessions see.
     pub spaces: Spaces,
+    /// Under which accounts people may submit.
+    pub projects: Projects,
     /// Runs one person may have at once.
     pub most_runs: u32,
     /// A session or a run as the API shows it: the data of its events.

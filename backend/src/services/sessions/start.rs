@@ -83,8 +83,11 @@ impl Sessions {
         wanted: StartSession,
         key: Option<IdempotencyKey>,
     ) -> Result<(Session, bool), AppError> {
+        // Asked before it is this start's turn: nobody waits for another person's accounts.
+        let wrong_project = self.wrong_project(actor, wanted.project.as_ref(), &wanted.resources).await;
         let checked = async {
-            let errors = self.wrong_scratch(actor, wanted.scratch.as_ref()).await?;
+            let mut errors = self.wrong_scratch(actor, wanted.scratch.as_ref()).await?;
+            errors.extend(wrong_project);
             let image = self.image_for(actor, &wanted.image, Some(&wanted.app), &wanted.resources, errors).await?;
             let name = match wanted.name {
                 Some(name) => name,
@@ -161,6 +164,17 @@ impl Sessions {
             errors.extend(scratch::wrong_spaces(wanted, &spaces));
         }
         Ok(errors)
+    }
+
+    /// What is wrong with the project, as far as SLURM's accounting database is known.
+    pub(in crate::services) async fn wrong_project(
+        &self,
+        actor: &Actor,
+        project: Option<&ProjectName>,
+        resources: &Resources,
+    ) -> Option<FieldError> {
+        actor.require(Scope::SessionsWrite).ok()?;
+        self.parts.projects.wrong(&actor.user.username, project?, resources.partition.as_ref()).await
     }
 
     /// What of this the cluster could never give, by what of it concerns the person: a partition that does not is none.

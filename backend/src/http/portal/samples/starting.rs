@@ -157,7 +157,8 @@ impl Samples {
             created_at: self.now,
         }];
         let scratch = [ScratchKind::Node, ScratchKind::Beeond];
-        let ground = Ground { words, images: &images, cluster: &cluster, scratch: &scratch };
+        let projects = ["physics".parse()?, "teaching".parse()?];
+        let ground = Ground { words, images: &images, cluster: &cluster, scratch: &scratch, projects: &projects };
         let key = || "sample-key".to_owned();
         let free = FreeView::new(words, &cluster.nodes, Some(self.now), true);
         let (live, earlier) = self.views()?;

@@ -121,6 +121,8 @@ pub(crate) struct RunInput {
     /// See [`StartInput`].
     pub(crate) image: String,
     /// See [`StartInput`].
+    pub(crate) project: String,
+    /// See [`StartInput`].
     pub(crate) partition: String,
     /// See [`StartInput`].
     pub(crate) nodes: String,
@@ -157,6 +159,7 @@ impl RunInput {
             preflight: "on".to_owned(),
             name: input.name,
             image: input.image,
+            project: input.project,
             partition: input.partition,
             nodes: input.nodes,
             cpus: input.cpus,
@@ -189,7 +192,9 @@ impl RunInput {
 
     /// The form for a run like `session`, with nothing to run yet.
     pub(crate) fn like(session: &Session) -> Self {
-        let size = StartInput { image: session.image.to_string(), ..StartInput::from_resources(&session.resources) };
+        let again = StartInput::again(session);
+        let size =
+            StartInput { image: again.image, project: again.project, ..StartInput::from_resources(&session.resources) };
         Self { like: session.id.to_string(), ..Self::of_size(size) }
     }
 
@@ -199,6 +204,7 @@ impl RunInput {
             name: self.name.clone(),
             app: String::new(),
             image: self.image.clone(),
+            project: self.project.clone(),
             partition: self.partition.clone(),
             nodes: self.nodes.clone(),
             cpus: self.cpus.clone(),

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use eirene_core::image::Image;
-use eirene_core::name::{GpuType, ImageName, PartitionName};
+use eirene_core::name::{GpuType, ImageName, PartitionName, ProjectName};
 use eirene_core::scratch::ScratchKind;
 use eirene_core::session::{Resources, Session};
 use eirene_words::Words;
@@ -33,6 +33,8 @@ pub(crate) struct StartInput {
     pub(crate) app: String,
     /// Image.
     pub(crate) image: String,
+    /// Project; empty for the person's default account.
+    pub(crate) project: String,
     /// Partition; empty for the default.
     pub(crate) partition: String,
     /// Number of nodes.
@@ -64,7 +66,8 @@ pub(crate) struct StartInput {
 }
 
 /// Fields of the seldom needed part.
-const MORE: [&str; 7] = ["partition", "nodes", "scratch", "scratch_gib", "stage_in", "stage_out", "stage_out_success"];
+const MORE: [&str; 8] =
+    ["project", "partition", "nodes", "scratch", "scratch_gib", "stage_in", "stage_out", "stage_out_success"];
 
 /// No GPU, in the form.
 pub(crate) const NO_GPU: &str = "none";
@@ -98,6 +101,7 @@ impl StartInput {
             name: session.name.to_string(),
             app: session.app.to_string(),
             image: session.image.to_string(),
+            project: session.project.as_ref().map(ToString::to_string).unwrap_or_default(),
             ..Self::from_resources(&session.resources).with_scratch(session.scratch.as_ref())
         }
     }
@@ -159,6 +163,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) cluster: &'a ClusterView,
     /// Kinds of fast scratch that are offered.
     pub(crate) scratch: &'a [ScratchKind],
+    /// The person's projects, the default one first.
+    pub(crate) projects: &'a [ProjectName],
 }
 
 impl Ground<'_> {
@@ -196,10 +202,12 @@ impl Ground<'_> {
                 .map(|image| Choice::new(image.name.as_str(), self.image_label(image), &input.image))
                 .collect(),
             gpu_types: self.gpu_choices(&input.gpu_type),
+            projects: self.project_choices(&input.project),
             partitions: self.partition_choices(&input.partition),
             name: field("name", &input.name),
             app: field("app", &input.app),
             image: field("image", &input.image),
+            project: field("project", &input.project),
             partition: field("partition", &input.partition),
             nodes: field("nodes", &input.nodes),
             cpus: field("cpus", &input.cpus),
@@ -252,6 +260,20 @@ impl Ground<'_> {
         choices
     }
 
+    /// Empty where there is nothing to choose. A project that the person has left stays chosen, so that a form that starts something again says so.
+    fn project_choices(&self, chosen: &str) -> Vec<Choice> {
+        let mut names: Vec<&str> = self.projects.iter().map(ProjectName::as_str).collect();
+        if !chosen.is_empty() && !names.is_empty() && !names.contains(&chosen) {
+            names.push(chosen);
+        }
+        if names.len() < 2 {
+            return Vec::new();
+        }
+        // What is like something else has its project where none is chosen, so the default is then chosen by its name.
+        let default = chosen.is_empty().then(|| Choice::new("", self.words.get("start.project_default"), chosen));
+        default.into_iter().chain(names.into_iter().map(|name| Choice::new(name, name, chosen))).collect()
+    }
+
     fn partition_choices(&self, chosen: &str) -> Vec<Choice> {
         let mut choices = vec![Choice::new("", self.words.get("start.partition_default"), chosen)];
         for partition in self.cluster.partitions.iter() {
@@ -278,6 +300,8 @@ pub(crate) struct StartForm {
     pub(crate) images: Vec<Choice>,
     /// GPU types, none and any.
     pub(crate) gpu_types: Vec<Choice>,
+    /// Projects; empty where there is one alone.
+    pub(crate) projects: Vec<Choice>,
     /// Partitions, the default first.
     pub(crate) partitions: Vec<Choice>,
     /// See [`StartInput`].
@@ -286,6 +310,8 @@ pub(crate) struct StartForm {
     pub(crate) app: Field,
     /// See [`StartInput`].
     pub(crate) image: Field,
+    /// See [`StartInput`].
+    pub(crate) project: Field,
     /// See [`StartInput`].
     pub(crate) partition: Field,
     /// See [`StartInput`].
