@@ -1,10 +1,13 @@
 //! What is sampled of a job, against what the job itself reads of the kernel.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, ensure};
 use eirene_cluster_tests::demo::{exec, exec_with_input};
 use eirene_cluster_tests::kernel::Kernel;
 use eirene_cluster_tests::portal::{NOTICE, Person, RUN};
 use eirene_cluster_tests::until;
+use jiff::{SignedDuration, Timestamp};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -222,19 +225,30 @@ async fn a_session_s_chart_grows_while_it_runs_and_outlives_the_portal() -> anyh
     ada.stop_all().await?;
     let session = ada.running(&json!({})).await?;
     let id = session["id"].as_str().context("id")?;
-    let spans = || async {
+    // The values of its memory, by when their spans begin.
+    let chart = || async {
         let (status, chart) = ada.call(Method::GET, &format!("sessions/{id}/samples?group=memory"), None).await?;
         ensure!(status == StatusCode::OK, "{status} {chart}");
+        let from: Timestamp = chart["from"].as_str().context("from")?.parse()?;
+        let step = SignedDuration::from_secs(chart["step_s"].as_i64().context("step_s")?);
         let lines = chart["lines"].as_array().cloned().unwrap_or_default();
         let memory = lines.iter().find(|line| line["metric"] == "memory_bytes");
         let values = memory.and_then(|line| line["values"].as_array().cloned()).unwrap_or_default();
-        anyhow::Ok(values.iter().filter(|value| !value.is_null()).count())
+        let begins = (0..).map(|span| from + step * span);
+        anyhow::Ok(begins.zip(values).filter(|(_, value)| !value.is_null()).collect::<BTreeMap<_, _>>())
     };
-    until("three samples", NOTICE, || async { Ok(spans().await?.ge(&3).then_some(())) }).await?;
-    let before = spans().await?;
+    until("three samples", NOTICE, || async { Ok((chart().await?.len() >= 3).then_some(())) }).await?;
+    let mut before = chart().await?;
+    // Its span may not be over.
+    before.pop_last();
     exec("portal", "root", &["pkill", "-KILL", "-x", "eirened"]).await?;
-    // While it is away there is no answer.
-    until("they are there, and more", NOTICE, || async { Ok((spans().await.unwrap_or(0) > before + 2).then_some(())) })
-        .await?;
+    let after = until("more of them", NOTICE, || async {
+        // While it is away there is no answer.
+        Ok(chart().await.ok().filter(|after| after.len() > before.len() + 3))
+    })
+    .await?;
+    for (at, value) in &before {
+        ensure!(after.get(at) == Some(value), "{at} was {value} before the kill: {after:?}");
+    }
     ada.stop_all().await
 }
