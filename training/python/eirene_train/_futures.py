@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ._world import at_the_end
+from .errors import TimedOut
 
 __all__ = ["Completer", "Devices", "future_of"]
 
@@ -180,8 +181,12 @@ class Completer:
             self._expected.discard(place)
             self._changed.notify_all()
 
-    def settle(self) -> None:
-        """Waits for the callbacks whose calls come before the one that is to be made now."""
+    def settle(self, milliseconds: int) -> None:
+        """Waits for the callbacks whose calls come before the one that is to be made now.
+
+        Raises:
+            TimedOut: they did not end in that time.
+        """
         if not self._expected:
             return
         here = _place()
@@ -190,7 +195,12 @@ class Completer:
             return any(place < (*here, math.inf) and place != here[: len(place)] for place in self._expected)
 
         with self._changed:
-            self._changed.wait_for(lambda: not precede())
+            settled = self._changed.wait_for(lambda: not precede(), milliseconds / 1000)
+        if not settled:
+            raise TimedOut(
+                f"a callback of an earlier call did not end within {milliseconds / 1000:g} s, and this call comes after those that it may make; "
+                "a callback cannot wait for a call that is made after the callback was added"
+            )
 
     def _find_thread(self) -> None:
         """Sees to it that a thread takes what is queued next; called with the lock."""

@@ -379,7 +379,7 @@ class EireneBackend(core.Backend):
 
     def start_coalescing(self) -> None:
         """What follows is one work."""
-        self._completer.settle()
+        self._completer.settle(self._milliseconds)
         self._coalesced = []
 
     def end_coalescing(self) -> EireneWork:
@@ -402,7 +402,7 @@ class EireneBackend(core.Backend):
             return self._reduction(_ALL_REDUCE, 0, opts, tensor, [tensor])
         timeout = opts.timeout
         milliseconds = self._milliseconds if timeout.days < 0 else int(timeout.total_seconds() * 1000)
-        self._completer.settle()
+        self._completer.settle(milliseconds)
         if opts.asyncOp or self._coalesced is not None:
             part = [tensor.data_ptr(), tensor.numel()]
             return self._track(
@@ -568,7 +568,7 @@ class EireneBackend(core.Backend):
         after: Callable[[], None] | None,
     ) -> EireneWork:
         milliseconds = self._timeout(opts)
-        self._completer.settle()
+        self._completer.settle(milliseconds)
         if opts.asyncOp or self._coalesced is not None:
             native = self.group.start(collective, root, code, op, inputs, outputs, milliseconds)
             return self._track(EireneWork([native], result, kept, after, self._completer))

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ranks import REFERENCE
+
 WIDTH, BATCH = 16, 24
 # Ways to divide the training; the first has no process group at all.
 ALONE, DDP, FSDP, TENSOR = "alone", "ddp", "fsdp", "tensor"
@@ -26,7 +28,8 @@ class Trained:
         torch.set_default_dtype(torch.float64)
         self.torch, self.dist, self.kind = torch, dist, kind
         if kind != ALONE and not dist.is_initialized():
-            dist.init_process_group(backend)
+            # Ranks that are started one by one have none of torch's variables, which gloo would look for.
+            dist.init_process_group(backend, init_method=None if REFERENCE else "eirene://")
         self.rank, self.size = (0, 1) if kind == ALONE else (dist.get_rank(), dist.get_world_size())
         torch.manual_seed(7)
         layers = [torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh(), torch.nn.Dropout(dropout)) for _ in range(4)]

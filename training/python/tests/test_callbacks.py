@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -170,6 +172,42 @@ def trained(backend: str, module: str, name: str) -> float:
 @pytest.mark.parametrize(("module", "name"), [(module, name) for module, names in HOOKS.items() for name in names])
 def test_torchs_own_hooks_of_ddp_train(module: str, name: str, backend: str) -> None:
     assert ranks.values(2, trained, backend, module, name) == [0.0, 0.0]
+
+
+def behind_a_callback_without_an_end() -> list[str]:
+    """What rank 0's calls say while a callback before them waits for what comes after them; then the ranks go on together."""
+    torch, dist, rank, size = start(ALONE)
+    group = dist.new_group(timeout=timedelta(seconds=2 if rank == 0 else 120))
+    made = threading.Event()
+    said = []
+
+    def call(asynchronous: bool) -> Any:
+        return dist.all_reduce(torch.ones(3), group=group, async_op=asynchronous)
+
+    if rank == 0:
+        future = call(asynchronous=True).get_future().then(lambda _: made.wait())
+        dist.send(torch.zeros(1), 1)
+        for asynchronous in (False, True):
+            try:
+                call(asynchronous)
+            except TimeoutError as error:
+                said.append(str(error))
+        made.set()
+        future.wait()
+    else:
+        # It comes when the callback is there.
+        dist.recv(torch.zeros(1), 0)
+        call(asynchronous=False)
+    after = torch.ones(1)
+    dist.all_reduce(after, group=group)
+    assert float(after) == size
+    return said
+
+
+def test_a_call_does_not_wait_for_ever_for_a_callback_that_waits_for_it() -> None:
+    said, others = ranks.values(2, behind_a_callback_without_an_end)
+    assert len(said) == 2 and all("within 2 s" in text and "cannot wait for a call" in text for text in said)
+    assert others == []
 
 
 def beside_gloo() -> list[float]:
