@@ -229,7 +229,7 @@ async fn serve(path: &Path, digest: &str, log: &Log) -> Result<(), AnyError> {
     if environment.get("SLURMD_NODENAME") != Some(&file.node) {
         return Err(format!("this is not the node `{}`", file.node).into());
     }
-    let directory = RuntimeDirectory::make(Path::new("/tmp"), uid, &file.name)?;
+    let directory = RuntimeDirectory::make(Path::new("/tmp"), uid, &file.name, log)?;
     let proof = proof(&file.secret, &file.name, &file.node);
     launchers::furnish(&directory.inside(), &file.nodes)?;
     say(&FromHelper::Hello { proof, directory: directory.path().to_owned(), names: names::own() })?;

@@ -28,6 +28,7 @@ mod launchers;
 mod link;
 mod log;
 mod names;
+mod own_directory;
 mod processes;
 mod programs;
 mod ranks;

@@ -92,15 +92,14 @@ async fn prepare(job_file: &Path, environment: &Environment, log: &Log) -> Resul
     processes::adopt_orphans()?;
     processes::reap_adopted()?;
     let job = Job::read(job_file, environment, log).await?;
-    let directory = RuntimeDirectory::make(Path::new("/tmp"), job.uid, &job.name())?;
+    let directory = RuntimeDirectory::make(Path::new("/tmp"), job.uid, &job.name(), log)?;
     // An agent that was killed could not.
     helpers::tidy(job.home_directory());
     launchers::furnish(&directory.inside(), &job.allocation.nodes)?;
     let home = environment.get("HOME").unwrap_or("/");
     let scratch = job.file.app.scratch.as_ref();
     let scratch = scratch.map(|scratch| Assignment::new(scratch, job.id, &job.name(), home, &job.allocation.names()));
-    let data = scratch.as_ref().map(Assignment::data);
-    let container = Spec::new(&job.file.app, home, data.as_deref());
+    let container = Spec::new(&job.file.app, home, scratch.as_ref().map(|scratch| scratch.spot().clone()));
     let srun = Srun::find(job.id, environment);
     let helpers = Helpers::new(&job, directory.path());
     let steps = Steps::new(&job, directory.path(), container.clone(), srun.clone(), helpers.clone(), log.clone());

@@ -115,7 +115,13 @@ impl Node {
 
     /// The job's agent was killed when its program had written something that is to be kept; gives the person's home.
     fn leave(&self) -> PathBuf {
-        let (home, scratch) = (self.at("home"), self.at(&format!("mount/17/eirene-scratch-{}/s.0", self.owner)));
+        self.leave_in("")
+    }
+
+    /// The same where the name of the person's own directory was no use, and it has such a suffix.
+    fn leave_in(&self, suffix: &str) -> PathBuf {
+        let scratch = self.at(&format!("mount/17/eirene-scratch-{}{suffix}/s.0", self.owner));
+        let home = self.at("home");
         std::fs::create_dir_all(home.join(".eirene/sessions/s")).unwrap();
         std::fs::write(home.join(".eirene/sessions/s/job.log"), "worked\n").unwrap();
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(scratch.join("data")).unwrap();
@@ -175,14 +181,16 @@ fn what_a_killed_job_owed_is_brought_out_as_its_owner_before_the_stop() {
 
 #[test]
 fn the_agent_brings_it_out_and_leaves_word_of_it_in_the_jobs_own_log() {
-    let node = Node::new();
-    node.set(&format!("agent={}\n", env!("CARGO_BIN_EXE_eirene-agent")));
-    node.prolog(&[]);
-    let home = node.leave();
-    node.call("eirene-beeond-epilog", &[]);
-    assert_eq!(std::fs::read_to_string(home.join("kept/log")).unwrap(), "owed", "{:?}", node.lines("log"));
-    let log = std::fs::read_to_string(home.join(".eirene/sessions/s/job.log")).unwrap();
-    assert!(log.starts_with("worked\n") && log.trim_end().ends_with(&brought_out("s.0")), "{log}");
+    for suffix in ["", ".Ab3xYz"] {
+        let node = Node::new();
+        node.set(&format!("agent={}\n", env!("CARGO_BIN_EXE_eirene-agent")));
+        node.prolog(&[]);
+        let home = node.leave_in(suffix);
+        node.call("eirene-beeond-epilog", &[]);
+        assert_eq!(std::fs::read_to_string(home.join("kept/log")).unwrap(), "owed", "{:?}", node.lines("log"));
+        let log = std::fs::read_to_string(home.join(".eirene/sessions/s/job.log")).unwrap();
+        assert!(log.starts_with("worked\n") && log.trim_end().ends_with(&brought_out("s.0")), "{log}");
+    }
 
     let node = Node::new();
     node.set(&format!("agent={}\n", env!("CARGO_BIN_EXE_eirene-agent")));

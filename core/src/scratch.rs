@@ -75,14 +75,16 @@ pub enum ScratchError {
     Size,
 }
 
-/// The directory in which a person's scratches are, in a node's directory for them.
-pub fn own_directory(base: &Path, uid: u32) -> PathBuf {
-    base.join(format!("eirene-scratch-{uid}"))
+/// Name of the directory that holds a person's scratches, in a node's directory for them. Where another user has that name, the agent uses one
+/// with a dot and a random suffix behind it.
+pub fn own_name(uid: u32) -> String {
+    format!("eirene-scratch-{uid}")
 }
 
-/// The scratch of one start of a session, on each of its nodes.
+/// The scratch of one start of a session, on each of its nodes. Where another user has the name of the directory it is in, `eirene-agent rescue`
+/// finds it by its last part.
 pub fn left_directory(base: &Path, uid: u32, session: SessionId, restart_count: u32) -> PathBuf {
-    own_directory(base, uid).join(format!("{session}.{restart_count}"))
+    base.join(own_name(uid)).join(format!("{session}.{restart_count}"))
 }
 
 /// What a job's own log says at the end of a scratch from which nothing is owed any more. `name` is `<session>.<restart>`.

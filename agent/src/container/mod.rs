@@ -28,6 +28,7 @@ use crate::image_mount;
 use crate::job::Environment;
 use crate::log::Log;
 use crate::runtime_directory::{RuntimeDirectory, inside};
+use crate::scratch::Spot;
 
 pub(crate) use place::{Announcement, GUARD_SOCKET, Place};
 
@@ -49,6 +50,9 @@ pub(crate) enum ContainerError {
     /// The image's file is not there.
     #[error("the image `{0}` is not on this node: the directory of images is not mounted, or the file was removed")]
     NoImage(String),
+    /// The session's scratch was removed.
+    #[error("the session's fast scratch is not on this node any more")]
+    NoScratch,
     /// The program could not be started.
     #[error("the container could not be started")]
     Start(#[source] io::Error),
@@ -61,6 +65,8 @@ pub(crate) struct Spec {
     image: String,
     home: String,
     binds: Vec<Bind>,
+    /// Each node finds its own.
+    scratch: Option<Spot>,
     gpus: bool,
 }
 
@@ -78,16 +84,10 @@ pub(crate) struct Content {
 }
 
 impl Spec {
-    /// As the job file says; `scratch` is what is seen as the session's scratch on each of its nodes.
-    pub(crate) fn new(app: &AppSpec, home: &str, scratch: Option<&Path>) -> Self {
-        let scratch = scratch.map(|source| Bind {
-            source: source.to_string_lossy().into_owned(),
-            target: SCRATCH_TARGET.to_owned(),
-            writable: true,
-            optional: false,
-        });
-        let binds = app.binds.iter().cloned().chain(scratch).collect();
-        Self { image: app.image_path.clone(), home: home.to_owned(), binds, gpus: app.gpus }
+    /// As the job file says; `scratch` is where the session's scratch is on each of its nodes.
+    pub(crate) fn new(app: &AppSpec, home: &str, scratch: Option<Spot>) -> Self {
+        let binds = app.binds.clone();
+        Self { image: app.image_path.clone(), home: home.to_owned(), binds, scratch, gpus: app.gpus }
     }
 
     /// The program that runs containers, and its arguments for a command of one's own in a container of its own, which gets its environment
@@ -136,6 +136,14 @@ impl Spec {
         binds.push(BindMount { source: path(&agent.to_string_lossy())?, target: path(GUARD)?, writable: false });
         for bind in self.binds.iter().filter(|bind| is_here(bind)) {
             binds.push(BindMount { source: path(&bind.source)?, target: path(&bind.target)?, writable: bind.writable });
+        }
+        if let Some(scratch) = &self.scratch {
+            let data = scratch.data().ok_or(ContainerError::NoScratch)?;
+            binds.push(BindMount {
+                source: path(&data.to_string_lossy())?,
+                target: path(SCRATCH_TARGET)?,
+                writable: true,
+            });
         }
         Ok(binds)
     }

@@ -1,9 +1,9 @@
 //! Fast scratch on the node for as long as a job lasts: made privately, filled, given to the container as `/local`, emptied, removed.
 //!
-//! It lies in a directory everybody may write to, as the [runtime directory](crate::runtime_directory) does, and by the same rules: nothing there is
-//! believed, a lock says that somebody lives. It differs in two things. Where its place is taken by somebody else's directory there is no other
-//! place: the path must be the same on all nodes, and the person is told. And what a killed agent left is not removed as long as the program's
-//! results in it are owed: the person's next agent on this node brings them out, or `eirene-agent rescue` does.
+//! It is in the person's [own directory](crate::own_directory) in one that everybody may write to, as the
+//! [runtime directory](crate::runtime_directory) is, and a lock says that somebody lives. It differs in one thing: what a killed agent left is not
+//! removed as long as the program's results in it are owed. The person's next agent on this node brings them out, or `eirene-agent rescue` does.
+//! Each node finds its scratch by its name, as it may be in another directory on each.
 //!
 //! - [`beneath`]: opening and removing by descriptor;
 //! - [`copy`]: copies that can be broken off;
@@ -28,10 +28,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use eirene_core::scratch::own_name;
 use nix::fcntl::{Flock, FlockArg};
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
 
 use crate::log::Log;
-use crate::runtime_directory::{lock, open_directory, private};
+use crate::own_directory::{all, lock, open_directory, others, own};
 use journal::Journal;
 
 pub use stage::rescue;
@@ -64,9 +67,6 @@ pub(crate) enum ScratchError {
         /// The directory.
         base: String,
     },
-    /// The person's own directory there is somebody else's, or open to others.
-    #[error("`{0}` on node {1} is not this person's alone: whoever made it, or the administrator, has to remove it")]
-    NotPrivate(String, String),
     /// Less room than was asked for.
     #[error("node {node} has {free_mib} MiB free for fast scratch, and {wanted_mib} MiB were asked for")]
     NoRoom {
@@ -96,16 +96,14 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     /// Makes `<base>/eirene-scratch-<uid>/<name>`, or takes over what an earlier agent or helper of this name left.
-    fn make(base: &Path, uid: u32, name: &str, node: &str, size_mib: Option<u64>) -> Result<Self, ScratchError> {
+    fn make(spot: &Spot, uid: u32, node: &str, size_mib: Option<u64>, log: &Log) -> Result<Self, ScratchError> {
         let io = |error| ScratchError::Io(node.to_owned(), error);
+        let Spot { base, name } = spot;
         check(base, uid, node, size_mib)?;
-        let own = parent(base, uid);
-        let parent = private(&own, uid).map_err(|error| match error.kind() {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory => {
-                ScratchError::NotPrivate(own.display().to_string(), node.to_owned())
-            }
-            _ => io(error),
-        })?;
+        let (own, parent) = match spot.own(uid) {
+            Some(earlier) => earlier,
+            None => own(base, &own_name(uid), uid, log).map_err(io)?,
+        };
         // One at a time: a directory must not be taken for a left one before it is locked.
         let _one = lock(parent, FlockArg::LockExclusive).map_err(io)?;
         let path = own.join(name);
@@ -120,14 +118,48 @@ impl Scratch {
     }
 
     /// Takes one that nobody holds, whatever is in it.
-    fn take(path: &Path, uid: u32) -> io::Result<Self> {
-        let directory = open_directory(path)?;
+    fn take(own: &Path, name: &OsStr, uid: u32) -> io::Result<Self> {
+        let parent = open_directory(own)?;
+        if parent.metadata()?.uid() != uid {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let directory = File::from(beneath::step(parent.as_fd(), &CString::new(name.as_bytes())?, flags)?);
         let metadata = directory.metadata()?;
         if metadata.uid() != uid || metadata.mode() & 0o077 != 0 {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         let held = lock(directory, FlockArg::LockExclusiveNonblock)?;
-        Ok(Self { path: path.to_owned(), held, found: true })
+        Ok(Self { path: own.join(name), held, found: true })
+    }
+
+    /// The same of one that is where its path says, or under its name in another of the person's own directories there.
+    fn find(path: &Path, uid: u32) -> io::Result<Self> {
+        let (Some(own), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        let given = Self::take(own, name, uid);
+        if !given.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock) {
+            return given;
+        }
+        let others = match others(own) {
+            // Where names cannot be listed, only the first is ever used.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Vec::new(),
+            others => others?,
+        };
+        for other in others {
+            match Self::take(&other, name, uid) {
+                Err(error) if is_not_theirs(&error) => {}
+                found => return found,
+            }
+        }
+        match std::fs::symlink_metadata(own) {
+            // In what took this person's name there is nothing of theirs.
+            Ok(found) if own.ends_with(own_name(uid)) && (!found.is_dir() || found.uid() != uid) => {
+                Err(io::ErrorKind::NotFound.into())
+            }
+            _ => given,
+        }
     }
 
     /// What names this start on nodes.
@@ -158,14 +190,33 @@ impl Scratch {
     }
 }
 
-/// Where a person's scratches are.
-fn parent(base: &Path, uid: u32) -> PathBuf {
-    eirene_core::scratch::own_directory(base, uid)
+/// Whether there is nothing of this person's in a place, as far as the kernel says.
+fn is_not_theirs(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    matches!(error.kind(), NotFound | PermissionDenied | NotADirectory)
 }
 
-/// What the container sees of the scratch of this name, once there is one.
-pub(crate) fn data(base: &Path, uid: u32, name: &str) -> PathBuf {
-    parent(base, uid).join(name).join(DATA)
+/// By what each node finds a session's scratch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Spot {
+    /// Directory of the node in which people's own directories are.
+    base: PathBuf,
+    /// What names this start of the session on nodes.
+    name: String,
+}
+
+impl Spot {
+    /// Which of a person's directories has it on this node.
+    fn own(&self, uid: u32) -> Option<(PathBuf, File)> {
+        all(&self.base, &own_name(uid), uid).find(|(own, _)| own.join(&self.name).is_dir())
+    }
+
+    /// What the container sees of it on this node, once there is one.
+    pub(crate) fn data(&self) -> Option<PathBuf> {
+        let (own, _) = self.own(nix::unistd::geteuid().as_raw())?;
+        Some(own.join(&self.name).join(DATA))
+    }
 }
 
 /// Whether scratches can be made there.
@@ -198,7 +249,8 @@ fn is_safe(owner: u32, mode: u32, uid: u32) -> bool {
 /// Deals with what killed agents of this person left: removes where nothing is owed, brings out what is. Takes as long as that takes, so it is for
 /// a thread of its own.
 fn heal_left(base: &Path, uid: u32, except: &OsStr, log: &Log) {
-    for scratch in left(&parent(base, uid), uid, except).unwrap_or_default() {
+    let places = all(base, &own_name(uid), uid);
+    for scratch in places.flat_map(|(own, parent)| left(&own, parent, uid, except).unwrap_or_default()) {
         let path = scratch.path.clone();
         if let Err(trouble) = stage::settle(scratch, uid, log) {
             log.say(&format!("{trouble}; `eirene-agent rescue {}` tries again", path.display()));
@@ -207,12 +259,11 @@ fn heal_left(base: &Path, uid: u32, except: &OsStr, log: &Log) {
 }
 
 /// The scratches that nobody holds, held now. Where somebody lives, or what is no scratch at all, is not among them.
-fn left(own: &Path, uid: u32, except: &OsStr) -> io::Result<Vec<Scratch>> {
-    let parent = private(own, uid)?;
+fn left(own: &Path, parent: File, uid: u32, except: &OsStr) -> io::Result<Vec<Scratch>> {
     // What has just been made is not yet locked.
     let _one = lock(parent, FlockArg::LockExclusive)?;
     let entries = std::fs::read_dir(own)?.flatten().filter(|entry| entry.file_name() != except);
-    Ok(entries.filter_map(|entry| Scratch::take(&entry.path(), uid).ok()).collect())
+    Ok(entries.filter_map(|entry| Scratch::take(own, &entry.file_name(), uid).ok()).collect())
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use super::copy::{Copier, CopyError, Counts};
 use super::journal::{Journal, Phase, Progress};
 use super::measure::Measure;
 use super::standing::Meter;
-use super::{Scratch, ScratchError, beeond, heal_left};
+use super::{Scratch, ScratchError, Spot, beeond, heal_left};
 use crate::log::Log;
 
 /// What went wrong.
@@ -84,14 +84,12 @@ impl fmt::Display for Trouble {
 pub(crate) struct Assignment {
     /// What was asked for.
     wanted: ScratchSpec,
-    /// Directory of the node in which the scratch is made.
-    base: PathBuf,
+    /// Where the scratch is made.
+    spot: Spot,
     /// Where the spaces lie.
     spaces: BTreeMap<SpaceName, PathBuf>,
     /// The session.
     session: String,
-    /// What names this start of it on nodes.
-    name: String,
     /// This node's name.
     node: String,
     /// Which of several it is, where each has a scratch of its own.
@@ -109,10 +107,9 @@ impl Assignment {
         let own = scratch.wanted.kind == ScratchKind::Node;
         Self {
             wanted: scratch.wanted.clone(),
-            base: if own { base } else { base.join(job.to_string()) },
+            spot: Spot { base: if own { base } else { base.join(job.to_string()) }, name: name.to_owned() },
             spaces: spaces.chain(home).collect(),
             session: name.split('.').next().unwrap_or_default().to_owned(),
-            name: name.to_owned(),
             node: nodes.first().cloned().unwrap_or_default(),
             number: (own && nodes.len() > 1).then_some(0),
             shared: false,
@@ -126,9 +123,9 @@ impl Assignment {
         Self { node: node.to_owned(), number, shared, ..self.clone() }
     }
 
-    /// What the container sees, on every node.
-    pub(crate) fn data(&self) -> PathBuf {
-        super::data(&self.base, nix::unistd::geteuid().as_raw(), &self.name)
+    /// By what every node finds its scratch.
+    pub(crate) fn spot(&self) -> &Spot {
+        &self.spot
     }
 
     /// Its node.
@@ -177,16 +174,15 @@ pub(crate) fn prepare(
 ) -> Result<Option<Held>, Trouble> {
     let uid = nix::unistd::geteuid().as_raw();
     if assignment.wanted.kind == ScratchKind::Beeond {
-        let mounted = beeond::wait(&assignment.base, &assignment.node, beeond::WITHIN, broken_off);
+        let mounted = beeond::wait(&assignment.spot.base, &assignment.node, beeond::WITHIN, broken_off);
         mounted.map_err(|error| Trouble::new(Code::ScratchUnavailable, error))?;
     }
     if assignment.shared {
         return Ok(None);
     }
-    let (base, name) = (&assignment.base, &assignment.name);
-    let scratch = Scratch::make(base, uid, name, &assignment.node, assignment.wanted.size_mib)
+    let scratch = Scratch::make(&assignment.spot, uid, &assignment.node, assignment.wanted.size_mib, log)
         .map_err(|error| Trouble::unavailable(&error))?;
-    let (own, base, log_of_left) = (name.clone(), base.clone(), log.clone());
+    let (Spot { base, name: own }, log_of_left) = (assignment.spot.clone(), log.clone());
     // A start does not wait for what earlier ones left.
     std::thread::spawn(move || heal_left(&base, uid, OsStr::new(&own), &log_of_left));
     let unreadable =
@@ -387,11 +383,11 @@ pub(super) fn settle(scratch: Scratch, uid: u32, log: &Log) -> Result<(), Troubl
 }
 
 /// Brings out by its journal what a session that was broken off left in a scratch on this node, and removes the scratch; gives the exit status.
-/// A scratch that is not there any more needs nothing. What is said of it goes to the end of the job's own log too, where the portal finds it
+/// A scratch that is not there any more needs nothing; one whose own directory had to have another name is found there. What is said of it goes to the end of the job's own log too, where the portal finds it
 /// when the job is over.
 pub fn rescue(directory: &Path, log: &Log) -> u8 {
     let uid = nix::unistd::geteuid().as_raw();
-    let scratch = match Scratch::take(directory, uid) {
+    let scratch = match Scratch::find(directory, uid) {
         Ok(scratch) => scratch,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return 0,
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {

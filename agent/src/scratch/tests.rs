@@ -63,13 +63,18 @@ impl Node {
         prepare(&assignment, &AtomicBool::new(false), &Meter::default(), &self.log).map(Option::unwrap)
     }
 
+    /// Where the person's own directory is, if nobody else has its name.
+    fn own(&self) -> PathBuf {
+        self.base.path().join(own_name(uid()))
+    }
+
     fn data(&self, name: &str) -> PathBuf {
-        data(self.base.path(), uid(), name)
+        self.own().join(name).join(DATA)
     }
 
     /// What is left of scratches.
     fn left(&self) -> Vec<String> {
-        let Ok(entries) = std::fs::read_dir(parent(self.base.path(), uid())) else { return Vec::new() };
+        let Ok(entries) = std::fs::read_dir(self.own()) else { return Vec::new() };
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
@@ -259,24 +264,13 @@ fn links_that_others_put_into_a_shared_space_lead_nowhere_else() {
 #[test]
 fn what_others_prepared_is_not_used() {
     let node = Node::new();
-    let own = parent(node.base.path(), uid());
+    let own = node.own();
     let trap = place();
     let refused = |why: &str| {
         let trouble = node.prepare(IN_AND_OUT, "s.0").err().unwrap();
         assert_eq!(trouble.code, Code::ScratchUnavailable, "{why}");
         assert!(trouble.text.contains("c1"), "{trouble}");
     };
-    symlink(trap.path(), &own).unwrap();
-    refused("a link");
-    assert_eq!(std::fs::read_dir(trap.path()).unwrap().count(), 0);
-    std::fs::remove_file(&own).unwrap();
-    std::fs::create_dir(&own).unwrap();
-    std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o777)).unwrap();
-    refused("a directory others may write to");
-    std::fs::remove_dir(&own).unwrap();
-    std::fs::write(&own, "").unwrap();
-    refused("a file");
-    std::fs::remove_file(&own).unwrap();
     std::fs::DirBuilder::new().mode(0o700).create(&own).unwrap();
     symlink(trap.path(), own.join("s.0")).unwrap();
     refused("a link in one's own directory");
@@ -286,6 +280,88 @@ fn what_others_prepared_is_not_used() {
     refused("a base that others may rename in");
     std::fs::set_permissions(node.base.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
     node.prepare(IN_AND_OUT, "s.0").unwrap().finish(true).unwrap();
+}
+
+/// The only directory with a suffix.
+fn other_than(own: &Path) -> PathBuf {
+    let [other] = others(own).unwrap().try_into().unwrap();
+    other
+}
+
+/// Writes into a scratch what is to be kept, and leaves it as a killed agent does.
+fn leave(node: &Node, name: &str, text: &str) -> PathBuf {
+    let mut held = node.prepare(IN_AND_OUT, name).unwrap();
+    held.hand_over().unwrap();
+    let data = node.assignment(IN_AND_OUT, name, &["c1"]).spot().data().unwrap();
+    std::fs::write(data.join("log"), text).unwrap();
+    data.parent().unwrap().to_owned()
+}
+
+#[test]
+fn a_scratch_beside_a_name_that_is_taken_is_found_by_all_who_look_for_it() {
+    let node = Node::new();
+    let (own, trap) = (node.own(), place());
+    // As a runtime directory of the person's is called, where a link of another's would lead a rescue to.
+    let decoy = trap.path().join("s.0");
+    std::fs::DirBuilder::new().mode(0o700).create(&decoy).unwrap();
+    std::fs::write(decoy.join("kept"), "").unwrap();
+    symlink(trap.path(), &own).unwrap();
+    let spot = node.assignment(IN_AND_OUT, "s.0", &["c1"]).spot().clone();
+    assert_eq!(spot.data(), None, "what a link leads to is nobody's scratch");
+
+    leave(&node, "s.0", "first");
+    let other = other_than(&own);
+    let data = other.join("s.0").join(DATA);
+    assert_eq!(spot.data().as_ref(), Some(&data), "the container sees it");
+    // A lost helper's successor goes on in it, also where the name is free by then.
+    std::fs::remove_file(&own).unwrap();
+    drop(node.prepare(IN_AND_OUT, "s.0").unwrap());
+    assert_eq!((spot.data().as_ref(), own.exists()), (Some(&data), false));
+    symlink(trap.path(), &own).unwrap();
+    // The portal knows the name without a suffix only.
+    assert_eq!(rescue(&own.join("s.0"), &node.log), 0);
+    assert_eq!((node.kept("kept/log").as_deref(), other.join("s.0").exists()), (Some("first"), false));
+    assert_eq!(rescue(&own.join("s.0"), &node.log), 0, "what is not there needs nothing");
+
+    leave(&node, "t.0", "second");
+    // Those of before may still be at it, in threads of their own.
+    let begun = std::time::Instant::now();
+    while other.join("t.0").exists() {
+        assert!(begun.elapsed() < Duration::from_mins(2), "what was left is still there");
+        heal_left(node.base.path(), uid(), OsStr::new("new.0"), &node.log);
+    }
+    assert_eq!(node.kept("kept/log").as_deref(), Some("second"));
+    assert!(decoy.join("kept").exists() && std::fs::read_dir(trap.path()).unwrap().count() == 1, "links lead nowhere");
+}
+
+#[test]
+fn a_rescue_that_cannot_look_at_its_scratch_is_tried_again() {
+    let node = Node::new();
+    let scratch = leave(&node, "s.0", "owed");
+    std::fs::set_permissions(&scratch, std::fs::Permissions::from_mode(0o750)).unwrap();
+    assert_eq!(rescue(&scratch, &node.log), 1, "it is there, and open to others");
+    std::fs::set_permissions(&scratch, std::fs::Permissions::from_mode(0o700)).unwrap();
+    // What a person opened to others themselves still has what is owed to them.
+    std::fs::set_permissions(node.own(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!((rescue(&scratch, &node.log), node.kept("kept/log").as_deref()), (0, Some("owed")));
+}
+
+#[test]
+fn in_a_directory_of_another_user_nothing_is_owed() {
+    if uid() == 0 {
+        let node = Node::new();
+        let own = node.own();
+        std::fs::DirBuilder::new().mode(0o700).create(&own).unwrap();
+        std::fs::DirBuilder::new().mode(0o700).create(own.join("s.0")).unwrap();
+        for mode in [0o700, 0o755] {
+            std::fs::set_permissions(&own, std::fs::Permissions::from_mode(mode)).unwrap();
+            std::os::unix::fs::chown(&own, Some(54_321), None).unwrap();
+            assert_eq!(rescue(&own.join("s.0"), &node.log), 0);
+            assert!(own.join("s.0").exists(), "what is in it is left alone");
+        }
+        node.prepare(IN_AND_OUT, "s.0").unwrap().finish(true).unwrap();
+        assert!(own.join("s.0").exists());
+    }
 }
 
 #[test]
@@ -337,7 +413,7 @@ fn several_nodes_bring_out_beside_each_other() {
     let node = Node::new();
     let first = node.assignment(IN_AND_OUT, "s.0", &["c1", "c2"]);
     for (assignment, number) in [(first.clone(), 0), (first.of("c2", 1), 1)] {
-        assert_eq!(assignment.data(), first.data(), "one path on all nodes");
+        assert_eq!(assignment.spot(), first.spot(), "one name on all nodes");
         let mut held = prepare(&assignment, &AtomicBool::new(false), &Meter::default(), &node.log).unwrap().unwrap();
         held.hand_over().unwrap();
         std::fs::create_dir(node.data("s.0").join("results")).unwrap();
@@ -383,7 +459,7 @@ fn the_next_agent_removes_what_nobody_needs_and_brings_out_what_is_owed() {
     working.hand_over().unwrap();
     std::fs::write(node.data("working.0").join("log"), "owed").unwrap();
     drop(working);
-    let own = parent(node.base.path(), uid());
+    let own = node.own();
     std::fs::create_dir_all(own.join("bare.0/data/x")).unwrap();
     std::fs::set_permissions(own.join("bare.0"), std::fs::Permissions::from_mode(0o700)).unwrap();
     // Those of before may still be at it, in threads of their own.

@@ -23,6 +23,10 @@ const WORKS: &str = "#!/bin/sh\nset -e\nmkdir \"$LOCAL/results\"\ncat \"$LOCAL/i
 const GOES_ON: &str = "#!/bin/sh\ntold=\ntrap '[ -z \"$told\" ] || exit 0; told=1; echo told >>\"$LOCAL/log\"' TERM\n\
     mkdir \"$LOCAL/results\"\necho works >\"$LOCAL/log\"\necho begun\nwhile [ -e \"$LOCAL\" ]; do sleep 0.05; done\n";
 
+/// Ends once the other node's container is there.
+const UNTIL_BOTH: &str = "#!/bin/sh\nset -e\nmkdir \"$LOCAL/results\"\necho first >\"$LOCAL/log\"\n\
+    until [ -e \"$HOME\"/c2/disk/eirene-scratch-*/*/data/log ]; do sleep 0.05; done\n";
+
 fn wanted(lists: &'static str) -> impl FnOnce(&Path, &str) -> JobScratch {
     move |_, base| JobScratch {
         wanted: serde_json::from_str(lists).unwrap(),
@@ -184,6 +188,11 @@ async fn an_agent_that_is_killed_leaves_what_a_rescue_brings_out() {
     assert_eq!(rescue().await, Some(0));
     assert_eq!((read(&job, "log").as_deref(), read(&job, "kept")), (Some("works\n"), None));
     assert_eq!((left(&job, "c1").len(), rescue().await), (0, Some(0)));
+    tidy(&job);
+}
+
+/// Removes what a killed agent left as its runtime directory.
+fn tidy(job: &Job) {
     let runtime = format!("/tmp/eirene-{}/{}.0", nix::unistd::geteuid(), job.session);
     // Another test's agent, which is the same person's, may have been there first: it removes what nobody holds any more.
     match std::fs::remove_dir_all(Path::new(&runtime)) {
@@ -195,10 +204,7 @@ async fn an_agent_that_is_killed_leaves_what_a_rescue_brings_out() {
 #[tokio::test]
 async fn every_node_has_a_scratch_of_its_own_and_keeps_what_is_in_it() {
     let portal = Portal::open().await;
-    // The program ends once the other node's container is there.
-    let script = "#!/bin/sh\nset -e\nmkdir \"$LOCAL/results\"\necho first >\"$LOCAL/log\"\n\
-        until [ -e \"$HOME\"/c2/disk/eirene-scratch-*/*/data/log ]; do sleep 0.05; done\n";
-    let mut job = started(&portal, script, "c[1-2]");
+    let mut job = started(&portal, UNTIL_BOTH, "c[1-2]");
     let (_, opener) = portal.welcome(Some("key")).await;
     let mut control = Control::open(&opener).await;
     assert_eq!(control.last_word().await, FromAgent::Exited { status: Some(0), code: None, text: None });
@@ -207,6 +213,76 @@ async fn every_node_has_a_scratch_of_its_own_and_keeps_what_is_in_it() {
     assert_eq!(read(&job, "log/node1").as_deref(), Some("log of another node"));
     assert_eq!((left(&job, "c1").len(), left(&job, "c2").len()), (0, 0));
     assert!(job.log().contains("node c2: [eirene] copied `home:data` to the scratch"), "{}", job.log());
+}
+
+/// Has another user take the name of the person's own directory on a node; gives what the log says of it. Another user takes root to be.
+fn squat(home: &Path, node: &str) -> &'static str {
+    let own = home.join(node).join(format!("disk/eirene-scratch-{}", nix::unistd::geteuid()));
+    std::fs::write(&own, "").unwrap();
+    if nix::unistd::geteuid().is_root() {
+        std::os::unix::fs::chown(&own, Some(54_321), None).unwrap();
+        "belongs to user 54321"
+    } else {
+        "is not a directory"
+    }
+}
+
+/// What the agent has made on a node instead, and what is in it.
+fn beside(job: &Job, node: &str) -> (PathBuf, usize) {
+    let own = format!("eirene-scratch-{}", nix::unistd::geteuid());
+    let entries = std::fs::read_dir(job.home.join(node).join("disk")).unwrap().map(|entry| entry.unwrap());
+    let [made] = entries
+        .filter(|entry| entry.file_name().to_str().unwrap() != own)
+        .map(|entry| entry.path())
+        .collect::<Vec<_>>()
+        .try_into()
+        .unwrap();
+    assert!(made.file_name().unwrap().to_str().unwrap().starts_with(&format!("{own}.")), "{}", made.display());
+    let left = std::fs::read_dir(&made).unwrap().count();
+    (made, left)
+}
+
+#[tokio::test]
+async fn a_node_where_another_took_the_name_has_a_scratch_beside_it() {
+    let portal = Portal::open().await;
+    let mut why = "";
+    let mut job = Job::start_in_scratch(&portal, UNTIL_BOTH, HOUR, "c[1-2]", |home, base| {
+        why = squat(home, "c2");
+        wanted(IN_AND_OUT)(home, base)
+    });
+    let (_, opener) = portal.welcome(Some("key")).await;
+    let mut control = Control::open(&opener).await;
+    assert_eq!(control.last_word().await, FromAgent::Exited { status: Some(0), code: None, text: None });
+    assert_eq!(job.exit().await, 0, "{}", job.log());
+    assert_eq!(read(&job, "log/node0").as_deref(), Some("first\n"));
+    assert_eq!(read(&job, "log/node1").as_deref(), Some("log of another node"));
+    assert_eq!((left(&job, "c1").len(), beside(&job, "c2").1), (0, 0));
+    let log = job.log();
+    let words = format!("eirene-scratch-{}` {why}: `", nix::unistd::geteuid());
+    let line = log.lines().find(|line| line.contains(&words)).unwrap();
+    assert!(line.starts_with("[eirene] node c2: [eirene] "), "{line}");
+}
+
+#[tokio::test]
+async fn a_rescue_finds_what_is_owed_beside_a_name_that_another_took() {
+    let portal = Portal::open().await;
+    let mut job = Job::start_in_scratch(&portal, GOES_ON, HOUR, "c1", |home, base| {
+        squat(home, "c1");
+        wanted(IN_AND_OUT)(home, base)
+    });
+    drop(portal.welcome(Some("key")).await);
+    has_begun(&job).await;
+    job.signal(Signal::SIGKILL);
+    job.child.wait().await.unwrap();
+    let (made, 1) = beside(&job, "c1") else { panic!("one scratch is left") };
+    let name = std::fs::read_dir(&made).unwrap().next().unwrap().unwrap().file_name();
+    // As the portal asks for it.
+    let asked = job.home.join(format!("c1/disk/eirene-scratch-{}", nix::unistd::geteuid())).join(name);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_eirene-agent"));
+    let status = command.arg("rescue").arg(&asked).stdout(Stdio::null()).status();
+    assert_eq!(tokio::time::timeout(WITHIN, status).await.unwrap().unwrap().code(), Some(0));
+    assert_eq!((read(&job, "log").as_deref(), beside(&job, "c1").1), (Some("works\n"), 0));
+    tidy(&job);
 }
 
 #[tokio::test]
