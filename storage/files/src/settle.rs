@@ -64,7 +64,7 @@ fn replace(from: &Place, name: &Name, to: &Spot<'_>) -> Result<Option<TrashId>, 
             Err(Code::Exists)
         };
     }
-    let trash = Trash::open(to.space, true)?;
+    let trash = Trash::open(to.space)?;
     let id = trash.announce(to.path_of(&to.name)?, &old)?;
     if from.exchange(name, &to.directory, &to.name)? {
         // The old one lies under the newcomer's old name now.

@@ -6,7 +6,12 @@
 //!
 //! The outer directory of a shared space is the launcher's to make; at home it is the person's own. What lies in a trash is reached by
 //! its id alone.
+//!
+//! Whoever may write to a shared space can take a person's name in the outer directory before they do. Then the trash is `<uid>.<random>`. A person
+//! can have several trashes so, and sees them as one: they are theirs by their owner, whatever they are called.
 
+use std::ffi::CStr;
+use std::os::fd::AsFd as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use eirene_files_protocol::{Code, EntryKind, Name, RelativePath, TRASH, TrashId};
@@ -15,6 +20,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 
 use crate::beneath::{Last, Place, Space};
+use crate::directory::Batch;
 use crate::errno::code;
 
 /// Most bytes of an announcement: a path of 4,095 bytes that is not UTF-8, and the rest.
@@ -41,23 +47,66 @@ pub(crate) struct Trash {
 }
 
 impl Trash {
-    /// Opens the trash, and makes it where there is none and one is wanted.
-    pub(crate) fn open(space: &Space, make: bool) -> Result<Self, Code> {
+    /// Opens the trash that takes what is deleted, and makes it where there is none.
+    pub(crate) fn open(space: &Space) -> Result<Self, Code> {
         let root = space.find(&RelativePath::default(), Last::Followed)?;
-        let me = rustix::process::geteuid().as_raw();
-        let root_is_mine = root.look()?.1.stx_uid == me;
         // A trash in a directory of others would be mine to take away from them.
-        let outer = directory(&root, &name(TRASH)?, make && root_is_mine);
-        let outer = outer.map_err(|why| if make && why == Code::NotFound { Code::NotSupported } else { why })?;
-        let own = directory(&outer, &name(me.to_string().as_bytes())?, make)?;
-        let found = own.look()?.1;
-        if found.stx_uid != me {
-            return Err(Code::Forbidden);
+        let outer = directory(&root, &name(TRASH)?, root.look()?.1.stx_uid == me());
+        let outer = outer.map_err(|why| if why == Code::NotFound { Code::NotSupported } else { why })?;
+        if let Some(own) = Self::own(&outer, &name(me().to_string().as_bytes())?, true)? {
+            return Ok(own);
         }
-        if found.stx_mode & 0o077 != 0 {
-            own.set_mode(0o700)?;
+        for other in others(&outer)? {
+            if let Some(own) = Self::own(&outer, &other, true)? {
+                return Ok(own);
+            }
         }
-        Ok(Self { files: directory(&own, &name(b"files")?, make)?, info: directory(&own, &name(b"info")?, make)? })
+        let fresh = name(format!("{}.{}", me(), new_id()?).as_bytes())?;
+        Self::own(&outer, &fresh, true)?.ok_or(Code::Forbidden)
+    }
+
+    /// All trashes that are this person's.
+    pub(crate) fn all(space: &Space) -> Result<Vec<Self>, Code> {
+        let root = space.find(&RelativePath::default(), Last::Followed)?;
+        let outer = match directory(&root, &name(TRASH)?, false) {
+            Err(Code::NotFound) => return Ok(Vec::new()),
+            outer => outer?,
+        };
+        let others = match others(&outer) {
+            // Where names cannot be listed, only the first is ever used.
+            Err(Code::Forbidden) => Vec::new(),
+            others => others?,
+        };
+        let mut all = Vec::new();
+        for name in std::iter::once(name(me().to_string().as_bytes())?).chain(others) {
+            all.extend(Self::own(&outer, &name, false)?);
+        }
+        Ok(all)
+    }
+
+    /// Which of a person's trashes has what is called so.
+    pub(crate) fn holding(space: &Space, id: TrashId) -> Result<Self, Code> {
+        let name = file_name(id)?;
+        for trash in Self::all(space)? {
+            match trash.files.child(&name) {
+                Err(Code::NotFound) => {}
+                found => return found.map(|_| trash),
+            }
+        }
+        Err(Code::NotFound)
+    }
+
+    /// A trash of this name, if it is this person's; what others could have opened is closed to them.
+    fn own(outer: &Place, own: &Name, make: bool) -> Result<Option<Self>, Code> {
+        let open = || {
+            let own = mine(outer, own, make)?;
+            Ok(Self { files: mine(&own, &name(b"files")?, make)?, info: mine(&own, &name(b"info")?, make)? })
+        };
+        match open() {
+            // None is there, or somebody else's.
+            Err(Code::NotFound | Code::NotADirectory | Code::Forbidden) => Ok(None),
+            opened => opened.map(Some),
+        }
     }
 
     /// Says where something was, before it comes.
@@ -137,6 +186,35 @@ fn directory(parent: &Place, name: &Name, make: bool) -> Result<Place, Code> {
         other => other?,
     };
     if found.look()?.0 == EntryKind::Directory { Ok(found) } else { Err(Code::NotADirectory) }
+}
+
+/// As [`directory`], of this person's alone. What others may write to is closed to them: in a shared space they can move there what is the person's.
+fn mine(parent: &Place, name: &Name, make: bool) -> Result<Place, Code> {
+    let own = directory(parent, name, make)?;
+    let found = own.look()?.1;
+    if found.stx_uid != me() {
+        return Err(Code::Forbidden);
+    }
+    if found.stx_mode & 0o777 != 0o700 {
+        own.set_mode(0o700)?;
+    }
+    Ok(own)
+}
+
+/// What is called as this person's trash and a suffix, in order, whatever it is.
+fn others(outer: &Place) -> Result<Vec<Name>, Code> {
+    let prefix = format!("{}.", me());
+    let (outer, mut batch, mut all) = (outer.list()?, Batch::default(), Vec::new());
+    while batch.read(outer.as_fd())? {
+        let names = batch.names().map(CStr::to_bytes).filter(|name| name.starts_with(prefix.as_bytes()));
+        all.extend(names.filter_map(|name| Name::parse(name).ok()));
+    }
+    all.sort_unstable_by(|one, another| one.as_bytes().cmp(another.as_bytes()));
+    Ok(all)
+}
+
+fn me() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 fn now() -> Duration {

@@ -187,7 +187,7 @@ pub(super) fn remove(job: &Job, wanted: &RemoveOld) -> Result<Answer, Code> {
     let space = job.space(wanted.space)?;
     let root = space.directory_to_change(&RelativePath::default())?;
     // A space that is full takes no new trash, and is where files most want to go.
-    let trash = match Trash::open(space, true) {
+    let trash = match Trash::open(space) {
         Ok(trash) => Some(trash),
         Err(why @ (Code::Away | Code::ReadOnly)) => return Err(why),
         Err(_) => None,

@@ -1,5 +1,7 @@
 //! Into the trash, what lies there, and out of it.
 
+use std::cmp::Reverse;
+
 use eirene_files_protocol::{
     Answer, Code, EmptyTrash, ListTrash, MOST_BYTES, MOST_TRASHED, Part, PutInTrash, Restore, TrashId, Trashed, Which,
 };
@@ -15,7 +17,7 @@ use crate::walk::Account;
 pub(super) fn put(job: &Job, wanted: &PutInTrash) -> Result<Answer, Code> {
     let spot = job.space(wanted.space)?.spot(&wanted.path)?;
     let found = spot.found()?.look()?;
-    let trash = Trash::open(spot.space, true)?;
+    let trash = Trash::open(spot.space)?;
     let id = trash.announce(spot.path_of(&spot.name)?, &found)?;
     if let Err(why) = trash.take(id, &spot.directory, &spot.name) {
         trash.forget(id);
@@ -31,24 +33,29 @@ fn ids(job: &Job, directory: &crate::beneath::Place) -> Result<Vec<TrashId>, Cod
     Ok(ids.collect())
 }
 
+/// What lies in trashes, each with its trash.
+fn all_ids<'a>(job: &Job, trashes: &'a [Trash]) -> Result<Vec<(TrashId, &'a Trash)>, Code> {
+    let mut all = Vec::new();
+    for trash in trashes {
+        all.extend(ids(job, &trash.files)?.into_iter().map(|id| (id, trash)));
+    }
+    Ok(all)
+}
+
 pub(super) fn list(job: &Job, wanted: &ListTrash) -> Result<Answer, Code> {
     if wanted.limit == 0 || wanted.limit > MOST_TRASHED {
         return Err(Code::Invalid);
     }
-    let trash = match Trash::open(job.space(wanted.space)?, false) {
-        Ok(trash) => trash,
-        Err(Code::NotFound) => return Ok(Answer::TrashListed { entries: 0, next: None }),
-        Err(why) => return Err(why),
-    };
-    let mut ids = ids(job, &trash.files)?;
+    let trashes = Trash::all(job.space(wanted.space)?)?;
+    let mut ids = all_ids(job, &trashes)?;
     let entries = ids.len() as u64;
-    ids.sort_unstable_by(|a, b| b.cmp(a));
-    let begin = wanted.after.map_or(0, |after| ids.partition_point(|id| *id >= after));
+    ids.sort_unstable_by_key(|(id, _)| Reverse(*id));
+    let begin = wanted.after.map_or(0, |after| ids.partition_point(|(id, _)| *id >= after));
     let end = (begin + wanted.limit as usize).min(ids.len());
     let page = &ids[begin..end];
     let mut frame = Vec::new();
     let mut bytes = 0;
-    for id in page {
+    for (id, trash) in page {
         job.cancelled.check()?;
         let trashed = if let Some(info) = trash.info(*id) {
             Trashed { id: *id, origin: Some(info.path), kind: info.kind, bytes: info.bytes }
@@ -68,15 +75,14 @@ pub(super) fn list(job: &Job, wanted: &ListTrash) -> Result<Answer, Code> {
     if !frame.is_empty() {
         job.part(Part::Trashed(frame))?;
     }
-    let next = page.last().copied().filter(|_| end < ids.len());
+    let next = page.last().map(|(id, _)| *id).filter(|_| end < ids.len());
     Ok(Answer::TrashListed { entries, next })
 }
 
 pub(super) fn restore(job: &Job, wanted: &Restore) -> Result<Answer, Code> {
     let space = job.space(wanted.space)?;
-    let trash = Trash::open(space, false)?;
+    let trash = Trash::holding(space, wanted.id)?;
     let name = file_name(wanted.id)?;
-    trash.files.child(&name)?;
     // What an announcement says is hostile like any path: a program of the person's may have written it.
     let to = match &wanted.to {
         Some(to) => to.clone(),
@@ -91,33 +97,31 @@ pub(super) fn empty(job: &Job, wanted: &EmptyTrash) -> Result<Answer, Code> {
     let space = job.space(wanted.space)?;
     space.check_writable()?;
     let mut account = Account::new();
-    let trash = match (Trash::open(space, false), wanted.which) {
-        (Ok(trash), _) => trash,
-        (Err(Code::NotFound), Which::Before(_)) => return Ok(Answer::Removed(account.walked)),
-        (Err(why), _) => return Err(why),
+    let trashes = match wanted.which {
+        Which::One(id) => vec![Trash::holding(space, id)?],
+        Which::Before(_) => Trash::all(space)?,
     };
     let chosen = match wanted.which {
-        Which::One(id) => {
-            trash.files.child(&file_name(id)?)?;
-            vec![id]
-        }
+        Which::One(id) => trashes.iter().map(|trash| (id, trash)).collect(),
         Which::Before(time) => {
-            let mut ids = ids(job, &trash.files)?;
-            ids.retain(|id| id.milliseconds() < time);
+            let mut ids = all_ids(job, &trashes)?;
+            ids.retain(|(id, _)| id.milliseconds() < time);
             ids
         }
     };
     let removal = Removal { job, space, cancelled: &job.cancelled, opens: false };
-    for id in chosen {
+    for (id, trash) in chosen {
         // The announcement goes last: until then what is left of it can still be found, and removed again.
         if removal.remove(&trash.files, &file_name(id)?, &mut account)? {
             trash.forget(id);
         }
     }
     if let Which::Before(_) = wanted.which {
-        for id in ids(job, &trash.info)? {
-            if trash.is_left_over(id) {
-                trash.forget(id);
+        for trash in &trashes {
+            for id in ids(job, &trash.info)? {
+                if trash.is_left_over(id) {
+                    trash.forget(id);
+                }
             }
         }
     }

@@ -364,7 +364,7 @@ pub(super) fn finish(job: &Job, part: &PartSpot) -> Result<Answer, Problem> {
         let mut trashed = None;
         // Killed after the two changed places: what had to give way is under the hidden name.
         if let Ok(loser) = spot.directory.child(&part.id.file_name()) {
-            let trash = Trash::open(spot.space, true)?;
+            let trash = Trash::open(spot.space)?;
             let id = trash.announce(spot.path_of(&name)?, &loser.look()?)?;
             trash.take(id, &spot.directory, &part.id.file_name()).inspect_err(|_| trash.forget(id))?;
             trashed = Some(id);

@@ -1,9 +1,12 @@
 //! The trash: in, out, emptied, and a process that is killed anywhere in between.
 
 use std::collections::BTreeMap;
-use std::fs::{create_dir, create_dir_all, read_dir, read_to_string, remove_file, set_permissions, write};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::path::PathBuf;
+use std::fs::{
+    Permissions, create_dir, create_dir_all, read_dir, read_to_string, remove_dir_all, remove_file, set_permissions,
+    write,
+};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
 
 use eirene_files_protocol::{Answer, Code, EntryKind, ListTrash, OnConflict, TrashId, Verb, Which};
 
@@ -180,63 +183,193 @@ fn whoever_does_not_own_a_space_makes_no_trash_in_it() {
         create_dir(world.at("d")).unwrap();
         world.hand_over(Way::Program);
         std::os::unix::fs::chown(world.path("space"), Some(0), Some(0)).unwrap();
-        set_permissions(world.path("space"), std::fs::Permissions::from_mode(0o777)).unwrap();
+        set_permissions(world.path("space"), Permissions::from_mode(0o777)).unwrap();
         let mut portal = world.portal(Way::Program);
         assert_eq!(portal.code(put_in_trash(b"d")), Some(Code::NotSupported));
         assert!(world.at("d").is_dir());
         // Where the launcher made one, it is used.
         create_dir(world.at(".eirene-trash")).unwrap();
-        set_permissions(world.at(".eirene-trash"), std::fs::Permissions::from_mode(0o1777)).unwrap();
+        set_permissions(world.at(".eirene-trash"), Permissions::from_mode(0o1777)).unwrap();
         portal.trash(b"d");
         assert!(!world.at("d").exists());
     }
 }
 
-#[test]
-fn a_trash_that_others_prepared_is_not_used() {
-    if !is_root() {
-        return prepared_by_link();
-    }
-    let world = World::new();
-    write(world.at("file"), "text").unwrap();
-    world.hand_over(Way::Program);
-    // In a directory where anybody may make something, another makes it first.
-    create_dir(world.at(".eirene-trash")).unwrap();
-    set_permissions(world.at(".eirene-trash"), std::fs::Permissions::from_mode(0o1777)).unwrap();
-    create_dir_all(own(&world, Way::Program).join("files")).unwrap();
-    create_dir_all(own(&world, Way::Program).join("info")).unwrap();
-    for name in ["", "files", "info"] {
-        set_permissions(own(&world, Way::Program).join(name), std::fs::Permissions::from_mode(0o777)).unwrap();
-    }
-    let mut portal = world.portal(Way::Program);
-    assert_eq!(portal.code(put_in_trash(b"file")), Some(Code::Forbidden));
-    assert_eq!(portal.code(list_trash()), Some(Code::Forbidden));
-    assert_eq!(read_to_string(world.at("file")).unwrap(), "text");
-    prepared_by_link();
+/// Whoever takes a person's name first, where the tests run as root.
+const ANOTHER: u32 = 12_346;
+
+/// Makes a directory with these permissions, whatever the umask is.
+fn make_open(path: &Path) {
+    create_dir(path).unwrap();
+    set_permissions(path, Permissions::from_mode(0o777)).unwrap();
 }
 
-fn prepared_by_link() {
+/// A trash as a person makes it, but with everything open to all.
+fn make_open_trash(path: &Path) {
+    for directory in [path.to_owned(), path.join("files"), path.join("info")] {
+        make_open(&directory);
+    }
+}
+
+fn give_all(path: &Path, uid: u32) {
+    let status = std::process::Command::new("chown").arg("-Rh").arg(format!("{uid}:{uid}")).arg(path).status();
+    assert!(status.unwrap().success());
+}
+
+/// A space where anybody may make a trash, with some files of the person's.
+fn shared() -> World {
+    let world = World::new();
+    for name in ["a", "b", "c", "d"] {
+        write(world.at(name), name).unwrap();
+    }
+    world.hand_over(Way::Program);
+    create_dir(world.at(".eirene-trash")).unwrap();
+    set_permissions(world.at(".eirene-trash"), Permissions::from_mode(0o1777)).unwrap();
+    world
+}
+
+/// The directories of a person's own with a name of their own and a random one behind it.
+fn beside(own: &Path) -> Vec<PathBuf> {
+    let uid = own.file_name().unwrap().to_str().unwrap().to_owned();
+    let entries = read_dir(own.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .filter(|path| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let suffix = name.strip_prefix(&uid).and_then(|rest| rest.strip_prefix('.'));
+            suffix.is_some_and(|suffix| suffix.len() == 32)
+        })
+        .collect()
+}
+
+fn count(directory: &Path) -> usize {
+    read_dir(directory).unwrap().count()
+}
+
+#[test]
+fn a_person_whose_name_another_took_has_a_trash_beside_it() {
+    type Squat = fn(&Path, &Path);
+    let squats: [(&str, Squat); 6] = [
+        ("a closed directory", |own, _| std::fs::DirBuilder::new().mode(0o700).create(own).unwrap()),
+        ("an open trash", |own, _| make_open_trash(own)),
+        ("a file", |own, _| write(own, "").unwrap()),
+        ("a link", |own, outside| symlink(outside, own).unwrap()),
+        ("a link to nothing", |own, _| symlink("nothing", own).unwrap()),
+        ("a link to the space", |own, _| symlink("..", own).unwrap()),
+    ];
+    for (what, squat) in squats.into_iter().filter(|_| is_root()) {
+        let world = shared();
+        let own = own(&world, Way::Program);
+        squat(&own, &world.path("outside"));
+        give_all(&own, ANOTHER);
+        // Names like the one that is made, and like another person's.
+        let planted = own.with_extension("00000000000000000");
+        make_open_trash(&planted);
+        give_all(&planted, ANOTHER);
+        symlink(world.path("outside"), own.with_extension("1")).unwrap();
+        let of_next = world.at(".eirene-trash").join(format!("{}0.x", own.file_name().unwrap().to_str().unwrap()));
+        make_open_trash(&of_next);
+        let before = world.outside();
+
+        let mut portal = world.portal(Way::Program);
+        assert_eq!(portal.trashed(), [], "{what}");
+        let (a, b) = (portal.trash(b"a"), portal.trash(b"b"));
+        assert_eq!(portal.trashed().iter().map(|one| one.id).collect::<Vec<_>>(), [b, a], "{what}");
+        let [made] = beside(&own).try_into().unwrap();
+        let found = std::fs::metadata(&made).unwrap();
+        assert_eq!((found.uid(), found.mode() & 0o777), (crate::bench::PERSON, 0o700), "{what}");
+        assert_eq!((count(&planted.join("files")), count(&of_next.join("files"))), (0, 0), "{what}");
+        portal.ask(restore(a, None, OnConflict::Refuse)).done();
+        assert_eq!(read_to_string(world.at("a")).unwrap(), "a");
+
+        // Once the administrator has removed it, the person's own name is used, and the other one still counts.
+        let removed = if own.is_symlink() || own.is_file() { remove_file(&own) } else { remove_dir_all(&own) };
+        removed.unwrap();
+        let (c, d) = (portal.trash(b"c"), portal.trash(b"d"));
+        assert_eq!((count(&own.join("files")), count(&made.join("files"))), (2, 1), "{what}");
+        assert_eq!(portal.trashed().iter().map(|one| one.id).collect::<Vec<_>>(), [d, c, b], "{what}");
+        let page = portal.ask(Verb::ListTrash(ListTrash { space: SPACE, after: Some(c), limit: 1 }));
+        assert_eq!(page.done(), Answer::TrashListed { entries: 3, next: None });
+        portal.ask(empty_trash(Which::One(c))).done();
+        assert_eq!(portal.ask(restore(b, None, OnConflict::Refuse)).moved().path, relative(b"b"));
+        portal.trash(b"b");
+        std::fs::rename(own.join("files").join(d.to_string()), made.join("files").join(d.to_string())).unwrap();
+        assert_eq!(portal.ask(empty_trash(Which::Before(u64::MAX))).walked().entries, 2, "of both");
+        assert_eq!(portal.trashed(), []);
+        assert_eq!(world.outside(), before, "{what}");
+    }
+}
+
+#[test]
+fn a_trash_that_others_could_open_is_closed_or_left_alone() {
+    if is_root() {
+        // Members of a group can move a directory of the person's that they may write to.
+        let world = shared();
+        let own = own(&world, Way::Program);
+        make_open_trash(&own);
+        give_all(&own, crate::bench::PERSON);
+        let mut portal = world.portal(Way::Program);
+        portal.trash(b"a");
+        for part in [own.clone(), own.join("files"), own.join("info")] {
+            assert_eq!(std::fs::metadata(&part).unwrap().mode() & 0o777, 0o700, "{}", part.display());
+        }
+        assert_eq!((count(&own.join("files")), beside(&own).len()), (1, 0));
+
+        // What they made in it is still theirs.
+        for part in ["files", "info"] {
+            let world = shared();
+            make_open_trash(&self::own(&world, Way::Program));
+            give_all(&self::own(&world, Way::Program), crate::bench::PERSON);
+            give_all(&self::own(&world, Way::Program).join(part), ANOTHER);
+            let mut portal = world.portal(Way::Program);
+            portal.trash(b"a");
+            assert_eq!(portal.trashed().len(), 1);
+            assert_eq!(count(&self::own(&world, Way::Program).join("files")), 0, "{part}");
+        }
+    }
+}
+
+#[test]
+fn where_no_trash_can_be_made_nothing_is_moved_and_the_reason_is_given() {
+    if is_root() {
+        let world = shared();
+        make_open_trash(&own(&world, Way::Program));
+        set_permissions(world.at(".eirene-trash"), Permissions::from_mode(0o1755)).unwrap();
+        let mut portal = world.portal(Way::Program);
+        assert_eq!(portal.code(put_in_trash(b"a")), Some(Code::Forbidden));
+        assert_eq!(portal.trashed(), []);
+        assert_eq!(read_to_string(world.at("a")).unwrap(), "a");
+        assert_eq!(count(&own(&world, Way::Program).join("files")), 0);
+    }
+}
+
+#[test]
+fn no_link_leads_to_another_trash() {
     for link in [".eirene-trash", ".eirene-trash/ID", ".eirene-trash/ID/files", ".eirene-trash/ID/info"] {
         let world = World::new();
         write(world.at("file"), "text").unwrap();
-        let uid = own(&world, Way::Program).file_name().unwrap().to_str().unwrap().to_owned();
-        let link = world.at(link.replace("ID", &uid));
-        create_dir_all(link.parent().unwrap()).unwrap();
-        std::os::unix::fs::symlink(world.path("outside"), &link).unwrap();
+        let own = own(&world, Way::Program);
+        let path = world.at(link.replace("ID", own.file_name().unwrap().to_str().unwrap()));
+        create_dir_all(path.parent().unwrap()).unwrap();
+        symlink(world.path("outside"), &path).unwrap();
         world.hand_over(Way::Program);
-        for directory in [world.at(".eirene-trash"), own(&world, Way::Program)] {
+        for directory in [world.at(".eirene-trash"), own.clone()] {
             if directory.symlink_metadata().is_ok_and(|found| found.is_dir()) {
-                set_permissions(directory, std::fs::Permissions::from_mode(0o700)).unwrap();
+                set_permissions(directory, Permissions::from_mode(0o700)).unwrap();
             }
         }
         let before = world.outside();
         let mut portal: Portal = world.portal(Way::Program);
-        for verb in [put_in_trash(b"file"), list_trash(), empty_trash(Which::Before(u64::MAX))] {
+        let is_outer = link == ".eirene-trash";
+        let expected = is_outer.then_some(Code::NotADirectory);
+        for verb in [list_trash(), empty_trash(Which::Before(u64::MAX)), put_in_trash(b"file")] {
             let heard = portal.ask(verb);
             heard.assert_innocent("trash");
-            assert!(heard.code().is_some_and(|code| code != Code::Failed), "{}: {:?}", link.display(), heard.outcome);
+            assert_eq!(heard.code(), expected, "{link}: {:?}", heard.outcome);
         }
-        assert_eq!(read_to_string(world.at("file")).unwrap(), "text");
+        assert_eq!(world.at("file").exists(), is_outer, "{link}");
+        if !is_outer {
+            assert_eq!((portal.trashed().len(), beside(&own).len()), (1, 1), "{link}");
+        }
         assert_eq!(world.outside(), before);
     }
 }
