@@ -3,7 +3,9 @@
 use eirene_core::NodeName;
 
 /// Oldest data parser whose answers we read: SLURM 23.11.
-const OLDEST_PARSER: u32 = 40;
+pub(crate) const OLDEST_PARSER: u32 = 40;
+/// Newest data parser that the adapter is tested with: SLURM 26.05.
+const NEWEST_PARSER: u32 = 45;
 
 /// Paths of one data parser.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,14 +28,15 @@ pub(crate) struct AccountingPaths {
 }
 
 impl Api {
-    /// The newest data parser in a list of paths that offers all we need and is no newer than `newest`.
+    /// The newest data parser in a list of paths that we are tested with, that offers all we need and is no newer than `newest`. Where SLURM is so
+    /// new that it offers none of those, the one that is nearest to them.
     pub(crate) fn newest<'a>(paths: impl Iterator<Item = &'a str>, newest: u32) -> Option<Self> {
         let paths = paths.collect::<Vec<_>>();
         let mut versions = paths.iter().filter_map(|path| version(path)).collect::<Vec<_>>();
-        versions.retain(|version| *version <= newest);
-        versions.sort_unstable();
+        versions.retain(|version| (OLDEST_PARSER..=newest).contains(version));
+        versions.sort_by_key(|version| (*version > NEWEST_PARSER, version.abs_diff(NEWEST_PARSER)));
         versions.dedup();
-        versions.into_iter().rev().find_map(|version| Self::of_version(version, &paths))
+        versions.into_iter().find_map(|version| Self::of_version(version, &paths))
     }
 
     fn of_version(version: u32, paths: &[&str]) -> Option<Self> {
@@ -73,8 +76,7 @@ impl Api {
 }
 
 fn version(path: &str) -> Option<u32> {
-    let version = path.strip_prefix("/slurm/v0.0.")?.split('/').next()?.parse().ok()?;
-    (version >= OLDEST_PARSER).then_some(version)
+    path.strip_prefix("/slurm/v0.0.")?.split('/').next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -104,6 +106,21 @@ mod tests {
         assert_eq!(accounting.associations, "/slurmdb/v0.0.42/associations/");
         assert_eq!(newest(&paths(43, "")).unwrap().jobs, "/slurm/v0.0.43/jobs");
         assert_eq!(Api::newest(all.iter().map(String::as_str), 41).unwrap().parser(), "v0.0.41");
+    }
+
+    #[test]
+    fn the_newest_parser_that_both_know_is_taken() {
+        for (offered, expected) in [
+            (40..=42, "v0.0.42"),
+            (41..=44, "v0.0.44"),
+            (42..=45, "v0.0.45"),
+            (43..=46, "v0.0.45"),
+            // None that we are tested with.
+            (46..=49, "v0.0.46"),
+        ] {
+            let all = offered.clone().map(|version| paths(version, "/")).collect::<Vec<_>>().concat();
+            assert_eq!(newest(&all).unwrap().parser(), expected, "{offered:?}");
+        }
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Tests with answers captured from a real SLURM, whose version is in the file names.
 
-use eirene_core::scheduler::{Job, JobState, PartitionAccess};
+use eirene_core::PartitionName;
+use eirene_core::scheduler::{Job, JobState, PartitionAccess, Waiting};
 use proptest::prelude::*;
 use serde_json::Value;
 
 use crate::api::Api;
 use crate::calls::decide;
 use crate::convert;
+use crate::listing::Listing;
 use crate::refusals::Verdict;
 use crate::wire::{AccountedJobs, Answer, ApiDescription, Associations, Envelope, Jobs, Nodes, Partitions};
 
@@ -150,10 +152,7 @@ fn nodes_and_partitions_are_read_from_every_parser_and_from_scontrol() {
             ]
         );
         assert!(nodes.iter().all(|node| node.cpus_allocated > 0 && node.memory_allocated_mib > 0));
-        assert_eq!(
-            nodes[1].partitions.iter().map(eirene_core::PartitionName::as_str).collect::<Vec<_>>(),
-            ["main", "long"]
-        );
+        assert_eq!(nodes[1].partitions.iter().map(PartitionName::as_str).collect::<Vec<_>>(), ["main", "long"]);
     }
     let mut lists = by_parser!("partitions").to_vec();
     lists.push(captured!("scontrol-24.11.5-partitions"));
@@ -166,6 +165,114 @@ fn nodes_and_partitions_are_read_from_every_parser_and_from_scontrol() {
         assert_eq!(seen, [("main", true, true, Some(480), None, 2), ("long", false, true, Some(2880), None, 1)]);
         assert!(partitions.iter().all(|partition| partition.access == PartitionAccess::default()), "for everybody");
     }
+}
+
+#[test]
+fn jobs_of_slurm_26_05_are_read_alike_from_both_adapters() {
+    let read_list = |json: &str| convert::jobs("demo", &read::<Jobs>(json).jobs).unwrap();
+    let seen = |job: &Job| (job.identity.id, job.state, code(job).to_owned(), job.nodes.len(), job.gpus.clone());
+    let gpu = |of_type: &str| vec![(of_type.to_owned(), 1)];
+    let waits = |id: u32, code: &str| (id, JobState::Pending, code.to_owned(), 0, vec![]);
+    let restd = read_list(captured!("slurmrestd-26.05.5-v0.0.45-jobs"));
+    assert_eq!(
+        restd.iter().map(seen).collect::<Vec<_>>(),
+        [
+            (1, JobState::Pending, "nodes_not_available".to_owned(), 0, gpu("a100")),
+            (2, JobState::Running, String::new(), 1, gpu("")),
+            waits(3, "priority"),
+            waits(4, "nodes_not_available"),
+            (5, JobState::Failed, "impossible".to_owned(), 0, vec![]),
+            waits(6, "nodes_not_available"),
+            (7, JobState::Configuring, "nodes_starting".to_owned(), 1, vec![]),
+            waits(8, "dependency"),
+            waits(9, "not_before"),
+            waits(10, "held_by_owner"),
+            waits(11, "not_considered_yet"),
+            waits(12, "not_considered_yet"),
+        ]
+    );
+    // Without `--states=all`, squeue leaves out the one that failed.
+    let squeue = read_list(captured!("squeue-26.05.5-jobs"));
+    assert_eq!(squeue, restd.iter().filter(|job| job.identity.id != 5).cloned().collect::<Vec<_>>());
+    let running = &restd[1];
+    assert_eq!((running.uid, running.partition.as_str(), running.restart_count), (2001, "main", 0));
+    let (started, ends) = (running.started_at.unwrap(), running.ends_at.unwrap());
+    assert_eq!((started, (ends - started).get_seconds()), (running.identity.submitted_at, 1800));
+}
+
+#[test]
+fn the_queue_of_slurm_26_05_is_counted() {
+    let queue = read::<Listing>(captured!("slurmrestd-26.05.5-v0.0.45-jobs")).into_jobs("demo").unwrap().queue;
+    assert_eq!(queue.running, [("cloud".to_owned(), 1), ("main".to_owned(), 1)].into());
+    // Six jobs, one of them an array of eight tasks, and the two parts of a heterogeneous one.
+    let main = Waiting { jobs: 5 + 8 + 2, gpus: [("a100".to_owned(), 1)].into() };
+    assert_eq!(
+        queue.waiting,
+        [("long".to_owned(), Waiting { jobs: 1, ..Waiting::default() }), ("main".to_owned(), main)].into()
+    );
+}
+
+#[test]
+fn nodes_of_slurm_26_05_are_read_alike_from_both_adapters() {
+    for json in [captured!("slurmrestd-26.05.5-v0.0.45-nodes"), captured!("scontrol-26.05.5-nodes")] {
+        let nodes = convert::nodes(&read::<Nodes>(json));
+        let seen = nodes.iter().map(|node| {
+            let gpus = node.gpus.iter().map(|gpus| (gpus.gpu_type.as_str(), gpus.total, gpus.allocated));
+            (
+                node.name.as_str(),
+                node.state.as_str(),
+                node.available,
+                node.cpus_allocated,
+                node.memory_allocated_mib,
+                gpus.collect(),
+            )
+        });
+        let none = Vec::new;
+        assert_eq!(
+            seen.collect::<Vec<_>>(),
+            [
+                ("cl1", "mixed", true, 1, 8000, none()),
+                ("cl2", "idle", true, 0, 0, none()),
+                ("n1", "down", false, 0, 0, vec![("a100", 2, 0)]),
+                ("n2", "draining", false, 1, 500, vec![("", 2, 1)]),
+            ]
+        );
+        let draining = &nodes[3];
+        assert_eq!((draining.cpus, draining.memory_mib, draining.cpu_load), (2, 16_000, Some(46)));
+        assert_eq!(draining.reason.as_deref(), Some("Kernel update; see <ticket> 42"));
+        assert!(!draining.has_counted_gpus, "its accounting has no `gres/gpu`");
+        assert_eq!(draining.partitions.iter().map(PartitionName::as_str).collect::<Vec<_>>(), ["main", "long"]);
+    }
+}
+
+#[test]
+fn partitions_of_slurm_26_05_say_which_is_the_default() {
+    for json in [captured!("slurmrestd-26.05.5-v0.0.45-partitions"), captured!("scontrol-26.05.5-partitions")] {
+        let answer = read::<Partitions>(json);
+        assert!(convert::names_default(&answer));
+        let partitions = convert::partitions(&answer, None);
+        let seen = partitions
+            .iter()
+            .map(|p| (p.name.as_str(), p.is_default, p.available, p.max_walltime_min, p.max_nodes, p.nodes.len()))
+            .collect::<Vec<_>>();
+        let all = [
+            ("main", true, true, Some(480), None, 2),
+            ("long", false, true, None, None, 1),
+            ("cloud", false, true, Some(1440), None, 2),
+        ];
+        assert_eq!(seen, all);
+        assert_eq!(partitions[1].access, PartitionAccess { groups: vec!["ada".to_owned()], by_account: false });
+    }
+    assert!(!convert::names_default(&read::<Partitions>(captured!("scontrol-24.11.5-partitions"))));
+}
+
+#[test]
+fn a_ping_of_slurm_26_05_has_lost_a_field_and_is_read() {
+    let json = captured!("slurmrestd-26.05.5-v0.0.45-ping");
+    assert!(!json.contains("pinged"));
+    assert_eq!(read::<Envelope>(json).version_if_up().as_deref(), Some("SLURM 26.05.5"));
+    let down = json.replace(r#""responding": true"#, r#""responding": false"#);
+    assert_eq!(read::<Envelope>(&down).version_if_up(), None);
 }
 
 #[test]

@@ -227,7 +227,7 @@ impl Scheduler for SlurmCli {
         let what = "list all partitions";
         let _place = self.places.poll(what).await?;
         let answer: Partitions = self.list(SlurmProgram::Scontrol, &arguments, what).await?;
-        Ok(convert::partitions(&answer, self.default_partition.name().await.as_deref()))
+        Ok(self.default_partition.partitions(&answer).await)
     }
 }
 

@@ -262,12 +262,20 @@ pub(crate) fn partitions(answer: &Partitions, default: Option<&str>) -> Vec<Part
     answer.partitions.iter().filter_map(|wire| partition(wire, default)).collect()
 }
 
+/// Whether the JSON says which partition is the default one: data parsers do from v0.0.45 on.
+pub(crate) fn names_default(answer: &Partitions) -> bool {
+    answer.partitions.iter().any(is_default)
+}
+
+fn is_default(wire: &WirePartition) -> bool {
+    wire.flags.0.iter().any(|flag| flag.eq_ignore_ascii_case("default"))
+}
+
 fn partition(wire: &WirePartition, default: Option<&str>) -> Option<Partition> {
     let limit = |number: Number| if number.infinite { None } else { u32_of(number) };
     Some(Partition {
         name: wire.name.0.parse().ok()?,
-        is_default: wire.flags.0.iter().any(|flag| flag.eq_ignore_ascii_case("default"))
-            || default == Some(&wire.name.0),
+        is_default: is_default(wire) || default == Some(&wire.name.0),
         available: wire.partition.state.0.iter().any(|word| word == "UP"),
         max_walltime_min: limit(wire.maximums.time.0),
         max_nodes: limit(wire.maximums.nodes),

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use eirene_core::clock::Clock;
 use eirene_core::launcher::{Launcher, SlurmProgram};
-use eirene_core::scheduler::CallAs;
+use eirene_core::scheduler::{CallAs, Partition};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::calls::{Program, run};
+use crate::convert;
+use crate::wire::Partitions;
 
 /// How long an answer holds; that the default partition changes is rare.
 const HOLDS: SignedDuration = SignedDuration::from_mins(10);
@@ -34,8 +36,14 @@ impl DefaultPartition {
         Self { launcher, clock, known: Mutex::default() }
     }
 
+    /// The partitions of an answer. `sinfo` is asked only where the answer does not say which one is the default.
+    pub(crate) async fn partitions(&self, answer: &Partitions) -> Vec<Partition> {
+        let default = if convert::names_default(answer) { None } else { self.name().await };
+        convert::partitions(answer, default.as_deref())
+    }
+
     /// The default partition, where it can be found out; the last one known while it cannot.
-    pub(crate) async fn name(&self) -> Option<String> {
+    async fn name(&self) -> Option<String> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let now = self.clock.now();
         if known.until.is_some_and(|until| now < until) {

@@ -477,7 +477,7 @@ impl Scheduler for SlurmRestd {
 
     async fn partitions(&self) -> SchedulerResult<Vec<Partition>> {
         let answer: Partitions = self.list(|api| api.partitions.clone(), ORDINARY, "list all partitions").await?;
-        Ok(convert::partitions(&answer, self.default_partition.name().await.as_deref()))
+        Ok(self.default_partition.partitions(&answer).await)
     }
 }
 

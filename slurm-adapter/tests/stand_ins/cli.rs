@@ -192,6 +192,19 @@ async fn partitions_are_listed_whatever_becomes_of_sinfo() {
 }
 
 #[tokio::test]
+async fn sinfo_is_not_asked_where_the_answer_names_the_default() {
+    let partitions = include_str!("../fixtures/scontrol-26.05.5-partitions.json");
+    let launcher = StandIn::new(move |program, _| match program {
+        // As it was some minutes ago.
+        SlurmProgram::Sinfo => Said::Ran(0, "long*\nmain\n".into(), ""),
+        _ => Said::Ran(0, partitions.into(), ""),
+    });
+    let listed = launcher.cli().partitions().await.unwrap();
+    assert_eq!(listed.iter().map(|partition| partition.is_default).collect::<Vec<_>>(), [true, false, false]);
+    assert!(launcher.lines.lock().unwrap().iter().all(|line| !line.starts_with("Sinfo")));
+}
+
+#[tokio::test]
 async fn other_peoples_jobs_are_left_out() {
     let launcher = StandIn::new(|_, _| Said::Ran(0, jobs(&[listed(1, "other"), listed(2, "eirene-a")]), ""));
     let seen = launcher.cli().jobs().await.unwrap();
