@@ -344,6 +344,12 @@ pub enum SchedulerError {
     /// [`Scheduler::accounted_jobs`] says this, and never because an answer is late or missing.
     #[error("the cluster keeps no accounting database")]
     NoAccounting,
+    /// The scheduler is too old for us, so it was not asked.
+    #[error("{what}")]
+    Unsupported {
+        /// Its version, why that is too old, and what to do.
+        what: String,
+    },
     /// The answer could not be understood: nothing is known about the outcome.
     #[error("the scheduler's answer was not understood: {what}")]
     Malformed {
@@ -355,7 +361,10 @@ pub enum SchedulerError {
 impl SchedulerError {
     /// Whether the outcome is unknown, so that nothing may be concluded.
     pub fn is_undetermined(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::Malformed { .. } | Self::Unauthorised { .. })
+        matches!(
+            self,
+            Self::Unreachable { .. } | Self::Malformed { .. } | Self::Unauthorised { .. } | Self::Unsupported { .. }
+        )
     }
 }
 

@@ -32,7 +32,7 @@ struct Form {
     parts: &'static [Part],
 }
 
-const FORMS: [Form; 12] = [
+const FORMS: [Form; 13] = [
     Form {
         program: SlurmProgram::Sbatch,
         who: Who::Person,
@@ -88,6 +88,7 @@ const FORMS: [Form; 12] = [
         who: Who::Person,
         parts: &[Word("--json"), Word("show"), Word("associations"), Word("where"), Must("user=", Value::Name, "")],
     },
+    Form { program: SlurmProgram::Scontrol, who: Who::Either, parts: &[Word("--version")] },
     Form { program: SlurmProgram::Scontrol, who: Who::Service, parts: &[Word("--json"), Word("ping")] },
     Form {
         program: SlurmProgram::Scontrol,
@@ -247,6 +248,7 @@ mod tests {
         for as_person in [true, false] {
             assert!(runs(SlurmProgram::Squeue, as_person, "--json --all --states=all --jobs=17"));
             assert!(runs(SlurmProgram::Scancel, as_person, "17"));
+            assert!(runs(SlurmProgram::Scontrol, as_person, "--version"));
         }
         assert!(runs(SlurmProgram::Squeue, false, "--json --all --states=all"));
         assert!(runs(

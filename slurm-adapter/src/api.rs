@@ -2,10 +2,7 @@
 
 use eirene_core::NodeName;
 
-/// Oldest data parser whose answers we read: SLURM 23.11.
-pub(crate) const OLDEST_PARSER: u32 = 40;
-/// Newest data parser that the adapter is tested with: SLURM 26.05.
-const NEWEST_PARSER: u32 = 45;
+use crate::versions::{NEWEST_PARSER, OLDEST_PARSER};
 
 /// Paths of one data parser.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +72,11 @@ impl Api {
     }
 }
 
+/// The newest data parser in a list of paths, where all are older than those that we read.
+pub(crate) fn only_old<'a>(paths: impl Iterator<Item = &'a str>) -> Option<u32> {
+    paths.filter_map(version).max().filter(|version| *version < OLDEST_PARSER)
+}
+
 fn version(path: &str) -> Option<u32> {
     path.strip_prefix("/slurm/v0.0.")?.split('/').next()?.parse().ok()
 }
@@ -128,7 +130,9 @@ mod tests {
         let mut all = [paths(40, "/"), paths(41, "/")].concat();
         all.retain(|path| path != "/slurm/v0.0.41/job/submit");
         assert_eq!(newest(&all).unwrap().parser(), "v0.0.40");
-        assert_eq!(newest(&paths(39, "/")), None);
+        let old = [paths(38, "/"), paths(39, "/")].concat();
+        assert_eq!((newest(&old), only_old(old.iter().map(String::as_str))), (None, Some(39)));
+        assert_eq!(only_old(all.iter().map(String::as_str)), None);
         assert_eq!(newest(&["/slurm/v0.0.x/jobs".to_owned(), "/other".to_owned()]), None);
     }
 

@@ -1,6 +1,7 @@
 //! The scheduler over SLURM's own programs, which the launcher runs. The forms of their arguments are in this crate's README.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use eirene_core::clock::Clock;
@@ -23,6 +24,7 @@ use crate::listing::Listing;
 use crate::owners::{self, SystemUserIds, UserIds};
 use crate::places::Places;
 use crate::refusals::{Verdict, error, number_of, of_node, says_no_accounting, verdict};
+use crate::versions;
 use crate::wire::{AccountedJobs, Answer, Associations, Envelope, Jobs, Nodes, Partitions};
 
 /// The scheduler over SLURM's own programs.
@@ -34,6 +36,8 @@ pub struct SlurmCli {
     user_ids: Arc<dyn UserIds>,
     places: Places,
     doubts: Doubts,
+    /// Whether the programs are new enough: asked until they are.
+    is_supported: AtomicBool,
 }
 
 impl SlurmCli {
@@ -47,6 +51,7 @@ impl SlurmCli {
             user_ids: Arc::new(SystemUserIds),
             places: Places::default(),
             doubts: Doubts::default(),
+            is_supported: AtomicBool::new(false),
         }
     }
 
@@ -58,6 +63,11 @@ impl SlurmCli {
     }
 
     async fn run(&self, program: Program<'_>, what: &str) -> SchedulerResult<Ran> {
+        if !self.is_supported.load(Ordering::Relaxed) {
+            let version = Program::plain(program.as_, SlurmProgram::Scontrol, &["--version"]);
+            versions::check_programs(&run(self.launcher.as_ref(), version, "ask for SLURM's version").await?.stdout)?;
+            self.is_supported.store(true, Ordering::Relaxed);
+        }
         run(self.launcher.as_ref(), program, what).await
     }
 

@@ -25,9 +25,11 @@ mod state;
 mod stream;
 mod text;
 mod tokens;
+mod versions;
 mod wire;
 
 pub use cli::SlurmCli;
 pub use identity::{JOB_NAME_PREFIX, is_ours, same_job};
 pub use owners::{SystemUserIds, UserIds};
 pub use restd::{SetupError, SlurmRestd};
+pub use versions::is_newer_than_tested;

@@ -20,7 +20,7 @@ use reqwest::{Method, Response, StatusCode, Url};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
-use crate::api::Api;
+use crate::api::{self, Api};
 use crate::calls::{
     self, TIMEOUT, accounted_from, after_submit, bad_name, check_spec, decide, is_job_name, said, unreachable,
 };
@@ -32,6 +32,7 @@ use crate::owners::{self, SystemUserIds, UserIds};
 use crate::refusals::{ACCESS_DENIED, Verdict, error, of_node, verdict};
 use crate::stream;
 use crate::tokens::Tokens;
+use crate::versions;
 use crate::wire::{AccountedJobs, Answer, ApiDescription, Associations, Envelope, Jobs, Nodes, Partitions};
 
 /// What an answer may cost.
@@ -159,8 +160,10 @@ impl SlurmRestd {
                 return Err(unreachable(what, reply.status.as_str()));
             };
             let described: ApiDescription = stream::decode(response, limits.bytes, what).await?;
-            let api = Api::newest(described.paths.iter().map(String::as_str), self.newest_parser).ok_or_else(|| {
-                SchedulerError::Malformed { what: format!("{what}: it offers no data parser from v0.0.40 on") }
+            let paths = || described.paths.iter().map(String::as_str);
+            let api = Api::newest(paths(), self.newest_parser).ok_or_else(|| match api::only_old(paths()) {
+                Some(parser) => versions::old_slurmrestd(parser),
+                None => SchedulerError::Malformed { what: format!("{what}: it offers no data parser that we read") },
             })?;
             tracing::info!(data_parser = api.parser(), "found the API of slurmrestd");
             let api = Arc::new(api);

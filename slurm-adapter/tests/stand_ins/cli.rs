@@ -29,6 +29,8 @@ enum Said {
 
 /// A launcher that counts its children of the service account.
 struct StandIn {
+    /// What `scontrol --version` prints.
+    version: &'static str,
     answers: Box<Answers>,
     gate: Semaphore,
     children: AtomicUsize,
@@ -38,7 +40,15 @@ struct StandIn {
 
 impl StandIn {
     fn new(answers: impl Fn(SlurmProgram, &[String]) -> Said + Send + Sync + 'static) -> Arc<Self> {
+        Self::of_version("slurm-wlm 26.05.5\n", answers)
+    }
+
+    fn of_version(
+        version: &'static str,
+        answers: impl Fn(SlurmProgram, &[String]) -> Said + Send + Sync + 'static,
+    ) -> Arc<Self> {
         Arc::new(Self {
+            version,
             answers: Box::new(answers),
             gate: Semaphore::new(0),
             children: AtomicUsize::new(0),
@@ -70,6 +80,9 @@ fn refused() -> LauncherError {
 impl Launcher for StandIn {
     async fn call(&self, request: LauncherRequest) -> Result<LauncherAnswer, LauncherError> {
         let LauncherRequest::RunSlurm { person, program, arguments, .. } = request else { return Err(refused()) };
+        if arguments == ["--version"] {
+            return Ok(LauncherAnswer::Ran { status: 0, stdout: self.version.into(), stderr: String::new() });
+        }
         self.lines.lock().unwrap().push(format!("{program:?} {}", arguments.join(" ")));
         if person.is_none() {
             let children = self.children.fetch_add(1, Ordering::SeqCst) + 1;
@@ -92,6 +105,31 @@ impl Launcher for StandIn {
             self.children.fetch_sub(1, Ordering::SeqCst);
         }
         answer
+    }
+}
+
+#[tokio::test]
+async fn programs_that_are_too_old_are_refused_before_they_do_anything() {
+    let launcher = StandIn::of_version("slurm-wlm 22.05.8\n", |_, _| Said::Ran(0, jobs(&[]), ""));
+    let cli = launcher.cli();
+    let errors = [
+        cli.ping().await.unwrap_err(),
+        cli.jobs().await.unwrap_err(),
+        cli.submit(&ada(), &spec("eirene-a")).await.unwrap_err(),
+        cli.drain_node(&c1(), &fan(), &ada()).await.unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(decided(&error), "unsupported");
+        assert!(error.to_string().starts_with("SLURM 22.05.8 is not supported: "), "{error}");
+    }
+    assert_eq!(launcher.lines.lock().unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn programs_of_an_untested_or_unknown_version_are_used() {
+    for version in ["slurm 27.05.1\n", "", "slurm-wlm 23.11.4\n"] {
+        let launcher = StandIn::of_version(version, |_, _| Said::Ran(0, jobs(&[listed(2, "eirene-a")]), ""));
+        assert_eq!(launcher.cli().jobs().await.unwrap().ours.len(), 1, "{version}");
     }
 }
 

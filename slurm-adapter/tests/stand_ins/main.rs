@@ -61,6 +61,7 @@ fn decided(error: &SchedulerError) -> &str {
         SchedulerError::NoAccounting => "no accounting",
         SchedulerError::Unreachable { .. } | SchedulerError::Malformed { .. } => "open",
         SchedulerError::Unauthorised { .. } => "unauthorised",
+        SchedulerError::Unsupported { .. } => "unsupported",
     }
 }
 

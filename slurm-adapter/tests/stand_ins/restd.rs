@@ -169,6 +169,22 @@ async fn no_accounting_database_is_an_answer_until_there_is_one() {
 }
 
 #[tokio::test]
+async fn a_slurmrestd_that_is_too_old_is_refused_by_name() {
+    let (stand_in, restd) = StandIn::new().await;
+    stand_in.0.lock().unwrap().clear();
+    for parser in [37, 38] {
+        for path in ["ping", "jobs", "job/submit", "job/{job_id}", "nodes", "partitions"] {
+            stand_in.say(&format!("/slurm/v0.0.{parser}/{path}"), r#"{"jobs":[]}"#);
+        }
+    }
+    for error in [restd.ping().await.unwrap_err(), restd.submit(&ada(), &spec("eirene-a")).await.unwrap_err()] {
+        assert_eq!(decided(&error), "unsupported");
+        assert!(error.to_string().starts_with("SLURM 22.05 is not supported: "), "{error}");
+    }
+    assert_eq!(stand_in.1.lock().unwrap().len(), 0, "nothing was posted");
+}
+
+#[tokio::test]
 async fn an_owner_who_is_gone_is_left_out_and_one_who_cannot_be_looked_up_is_not() {
     let (stand_in, restd) = StandIn::new().await;
     stand_in.say(ASSOCIATIONS, r#"{"associations":[]}"#);

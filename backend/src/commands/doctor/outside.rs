@@ -6,6 +6,7 @@ use std::sync::Arc;
 use eirene_core::launcher::Launcher;
 use eirene_core::scheduler::Node;
 use eirene_core::{Clock, SystemClock};
+use eirene_slurm_adapter::is_newer_than_tested;
 use reqwest::Url;
 use secrecy::ExposeSecret as _;
 use tokio::net::TcpStream;
@@ -32,14 +33,19 @@ pub(super) async fn scheduler(config: &Config, launcher: Arc<dyn Launcher>) -> a
     let version = scheduler.ping().await?;
     let (nodes, jobs) = (scheduler.nodes().await?, scheduler.jobs().await?.ours.len());
     let has_gpus = nodes.iter().any(|node| node.gpus.iter().any(|gpus| gpus.total > 0));
-    Ok((scheduled(&format!("{version}; {} nodes, {jobs} jobs seen", nodes.len()), &nodes), has_gpus))
+    Ok((scheduled(&version, jobs, &nodes), has_gpus))
 }
 
-/// What it answered, and whether its accounting counts GPUs: without, their hours are in no report of the site's.
-fn scheduled(answered: &str, nodes: &[Node]) -> Finding {
+/// What it answered; whether the portal is tested with its version; and whether its accounting counts GPUs: without, their hours are in no report of
+/// the site's.
+fn scheduled(version: &str, jobs: usize, nodes: &[Node]) -> Finding {
+    let is_newer = is_newer_than_tested(version);
+    let remark = if is_newer { "; the portal is tested with SLURM up to 26.05" } else { "" };
+    let answered = format!("{version}; {} nodes, {jobs} jobs seen{remark}", nodes.len());
     let uncounted = nodes.iter().filter(|node| !node.has_counted_gpus).map(|node| node.name.as_str());
     match uncounted.collect::<Vec<_>>().as_slice() {
-        [] => Finding::Good(answered.to_owned()),
+        [] if is_newer => Finding::Doubtful(answered),
+        [] => Finding::Good(answered),
         [first, more @ ..] => {
             let others = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
             Finding::Doubtful(format!(
@@ -118,6 +124,13 @@ mod tests {
             "[server]\nportal_url = \"https://a.b\"\napps_domain = \"c.d\"\n[tunnel]\nadvertise = \"a:1\"\n{section}\n"
         );
         Config::from_text(&text).unwrap()
+    }
+
+    #[test]
+    fn a_slurm_newer_than_the_tested_ones_is_remarked_on() {
+        assert_eq!(scheduled("SLURM 26.05.5", 2, &[]), Finding::Good("SLURM 26.05.5; 0 nodes, 2 jobs seen".into()));
+        let newer = scheduled("SLURM 27.05.0", 2, &[]);
+        assert!(matches!(&newer, Finding::Doubtful(text) if text.contains("SLURM up to 26.05")), "{newer:?}");
     }
 
     #[tokio::test]

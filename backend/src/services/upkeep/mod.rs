@@ -229,6 +229,7 @@ fn refused(error: &SchedulerError) -> AppError {
         SchedulerError::Unreachable { .. }
         | SchedulerError::Malformed { .. }
         | SchedulerError::Unauthorised { .. }
+        | SchedulerError::Unsupported { .. }
         | SchedulerError::NoAccounting => {
             tracing::warn!(%error, "The scheduler gave no answer about a node");
             AppError::Unavailable { what: say("away.scheduler"), retry_after_s: 5 }
