@@ -1,7 +1,8 @@
 //! The job's control groups: where they are and what they count.
 //!
-//! SLURM gives a job a group `job_ID` in version 2, and in version 1 one in each hierarchy that the site uses; what it does not use is not
-//! asked here. Formats and meanings: the kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/.
+//! SLURM gives a job one group in version 2, and in version 1 one in each hierarchy that the site uses; what it does not use is not
+//! asked here. This process's own `/proc/self/cgroup` says where they are: SLURM's names for them differ by version and settings. Formats
+//! and meanings: the kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -81,7 +82,7 @@ const LIMITS: [&str; 5] = ["memory.max", "memory.limit_in_bytes", "cpu.max", "cp
 impl Groups {
     /// Finds the job's groups by where this process is. What the groups hold the job to is looked at once: SLURM has written it before the
     /// job's first program runs.
-    pub(crate) fn find(root: &Path, own: &str, mounts: &[Mount], job: u32, whole: &Whole, room: &mut Room) -> Self {
+    pub(crate) fn find(root: &Path, own: &str, mounts: &[Mount], whole: &Whole, room: &mut Room) -> Self {
         let mut groups = Self {
             confinement: Confinement::None,
             held: Held { memory: Some(false), cpus: Some(false) },
@@ -92,7 +93,7 @@ impl Groups {
             io: HashMap::new(),
         };
         let v2 = mounts.iter().find(|mount| mount.kind == "cgroup2");
-        if let Some((path, directory)) = v2.and_then(|mount| directory(root, own, mount, "", job)) {
+        if let Some((path, directory)) = v2.and_then(|mount| directory(root, own, mount, "")) {
             groups.confinement = Confinement::CgroupV2;
             groups.paths.push(path);
             groups.keep(&directory, &V2);
@@ -102,7 +103,7 @@ impl Groups {
         for (controller, files) in V1 {
             let has =
                 |mount: &&Mount| mount.kind == "cgroup" && mount.options.split(',').any(|name| name == controller);
-            let found = mounts.iter().find(has).and_then(|mount| directory(root, own, mount, controller, job));
+            let found = mounts.iter().find(has).and_then(|mount| directory(root, own, mount, controller));
             let Some((path, directory)) = found else { continue };
             if groups.confinement == Confinement::None {
                 groups.confinement = Confinement::CgroupV1;
@@ -253,8 +254,8 @@ fn either(one: Option<bool>, other: Option<bool>) -> Option<bool> {
 }
 
 /// The job's group in one hierarchy: its path, and its directory where it can be seen.
-fn directory(root: &Path, own: &str, mount: &Mount, controller: &str, job: u32) -> Option<(String, PathBuf)> {
-    let path = parse::job_group(parse::cgroup(own, controller)?, job)?;
+fn directory(root: &Path, own: &str, mount: &Mount, controller: &str) -> Option<(String, PathBuf)> {
+    let path = parse::job_group(parse::cgroup(own, controller)?)?;
     // Only a part of the hierarchy may be mounted; a group outside of it cannot be seen.
     let below = path.strip_prefix(mount.root.trim_end_matches('/'))?.trim_start_matches('/');
     if below.split('/').any(|part| part == "..") {

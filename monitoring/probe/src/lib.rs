@@ -98,7 +98,7 @@ impl Probe {
         Self {
             node_name,
             memory_limit: job.memory_limit,
-            groups: Groups::find(&roots.root, &own, &mounts, job.id, &whole, &mut room),
+            groups: Groups::find(&roots.root, &own, &mounts, &whole, &mut room),
             processes: Processes::new(roots.proc.clone(), job.id, job.uid),
             node: Node::new(roots),
             room,

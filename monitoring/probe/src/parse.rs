@@ -117,18 +117,11 @@ pub(crate) fn cgroup<'a>(text: &'a str, controller: &str) -> Option<&'a str> {
     })
 }
 
-/// The job's own group among those above a process: SLURM calls it `job_ID` in both versions.
-pub(crate) fn job_group(path: &str, job: u32) -> Option<&str> {
-    let name = format!("job_{job}");
-    let mut end = 0;
-    for part in path.split('/') {
-        end += part.len();
-        if part == name {
-            return path.get(..end);
-        }
-        end += 1;
-    }
-    None
+/// The job's own group above a process: the parent of the step's group, `step_batch` or `step_0`. SLURM calls it `job_ID`; from 26.05 on it names it
+/// by the job's SLUID in version 2. Where a job runs a SLURM of its own, the innermost group counts.
+pub(crate) fn job_group(path: &str) -> Option<&str> {
+    let step = path.rfind("/step_")?;
+    path.get(..step).filter(|job| !job.is_empty())
 }
 
 /// Bytes read and written by device, `io.stat` of version 2: `8:0 rbytes=1 wbytes=2 rios=…`.

@@ -82,12 +82,47 @@ fn mounts_with_blanks_and_controllers() {
 }
 
 #[test]
-fn groups_of_a_job() {
-    let text = "5:cpu,cpuacct:/slurm/uid_1000/job_42/step_0/task_0\n0::/system.slice/slurmstepd.scope/job_42/step_0\n";
-    assert_eq!(job_group(cgroup(text, "cpuacct").unwrap(), 42), Some("/slurm/uid_1000/job_42"));
-    assert_eq!(job_group(cgroup(text, "").unwrap(), 42), Some("/system.slice/slurmstepd.scope/job_42"));
-    assert_eq!(job_group(cgroup(text, "").unwrap(), 4), None);
-    assert_eq!(cgroup(text, "memory"), None);
+fn the_job_s_group_is_the_one_above_the_agent_s_step() {
+    let by_job = "0::/system.slice/slurmstepd.scope/job_42/step_batch/user/task_0\n";
+    let of_version_1 = "5:cpu,cpuacct:/slurm/uid_1000/job_42/step_0/task_0\n4:memory:/slurm/uid_1000/job_42/step_0/task_0\n\
+                        1:name=systemd:/system.slice/slurmd.service\n0::/system.slice/slurmd.service\n";
+    let nested =
+        "0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_0/slurmstepd.scope/s5K1KKYAYG5D00/step_batch/user\n";
+    for (text, controller, expected) in [
+        // SLURM 24.11, and 26.05 with `CgroupJobIdPaths=yes`.
+        (by_job, "", Some("/system.slice/slurmstepd.scope/job_42")),
+        (
+            "0::/system.slice/c1_slurmstepd.scope/job_42/step_0/user/task_3\n",
+            "",
+            Some("/system.slice/c1_slurmstepd.scope/job_42"),
+        ),
+        // SLURM 26.05: a SLUID.
+        (
+            "0::/system.slice/slurmstepd.scope/s5K1KKYAYG5D00/step_batch/user/task_0\n",
+            "",
+            Some("/system.slice/slurmstepd.scope/s5K1KKYAYG5D00"),
+        ),
+        (
+            "0::/system.slice/c1_slurmstepd.scope/sEKNKTV3WPV500/step_1/slurm\n",
+            "",
+            Some("/system.slice/c1_slurmstepd.scope/sEKNKTV3WPV500"),
+        ),
+        (nested, "", Some(nested[3..].split_once("/step_batch").unwrap().0)),
+        // Version 1 goes by the job's number in both.
+        (of_version_1, "cpuacct", Some("/slurm/uid_1000/job_42")),
+        (of_version_1, "memory", Some("/slurm/uid_1000/job_42")),
+        ("9:memory:/slurm_c1/uid_1000/job_42/step_batch\n", "memory", Some("/slurm_c1/uid_1000/job_42")),
+        (of_version_1, "cpuset", None),
+        // SLURM makes no groups: these are the service's, with all jobs of the node.
+        (of_version_1, "", None),
+        ("0::/system.slice/slurmd.service\n", "", None),
+        ("0::/user.slice/user-1000.slice/session-1.scope\n", "", None),
+        ("0::/\n", "", None),
+        ("0::/step_0\n", "", None),
+        ("", "", None),
+    ] {
+        assert_eq!(cgroup(text, controller).and_then(job_group), expected, "{text} {controller}");
+    }
 }
 
 #[test]
@@ -128,7 +163,7 @@ proptest! {
     #[test]
     fn nothing_read_ends_in_a_panic(text in "(?s)[ -~\n:=\\\\/()0-9]{0,300}") {
         let _ = (stat(&text), mounts(&text), io_stat(&text), blkio(&text), pressure(&text), interfaces(&text), mount_stats(&text));
-        let _ = (cores(&text), usage_by_core(&text), in_list(&text, 1), job_group(&text, 1), unescape(&text), keyed(&text, "a"));
+        let _ = (cores(&text), usage_by_core(&text), in_list(&text, 1), job_group(&text), unescape(&text), keyed(&text, "a"));
     }
 
     #[test]

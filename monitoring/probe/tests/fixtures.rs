@@ -71,7 +71,8 @@ fn assert_values(batch: &Batch, expected: &[(&str, Option<f64>)]) {
     }
 }
 
-const V2: &str = "system.slice/slurmstepd.scope/job_42";
+/// The job's group as SLURM 26.05 names it, by the job's SLUID.
+const V2: &str = "system.slice/slurmstepd.scope/s5K1KKYAYG5D00";
 
 fn v2() -> Tree {
     let mounts = "25 1 0:23 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n26 1 8:1 / /scratch rw - ext4 /dev/sda1 rw\n";
@@ -81,7 +82,10 @@ fn v2() -> Tree {
         ("memory.current", "1000000\n"),
         ("memory.peak", "2000000\n"),
         ("memory.max", "3000000\n"),
-        ("memory.stat", "anon 5\nfile 6\ninactive_file 400\n"),
+        (
+            "memory.stat",
+            "anon 500000\nfile 400500\nshmem 400000\ninactive_anon 400000\nactive_file 100\ninactive_file 400\n",
+        ),
         ("memory.events", "low 0\nhigh 0\nmax 9\noom 1\noom_kill 1\noom_group_kill 0\n"),
         (
             "io.stat",
@@ -101,7 +105,7 @@ fn v2() -> Tree {
 fn version_2_tells_the_job() {
     let tree = v2();
     tree.process(100, 1, 10, 0, 8192, "").write("proc/100/cgroup", &format!("0::/{V2}/step_0/user/task_0\n"));
-    tree.process(101, 1, 10, 0, 8192, "SLURM_JOB_ID=42").write("proc/101/cgroup", "0::/job_421\n");
+    tree.process(101, 1, 10, 0, 8192, "SLURM_JOB_ID=42").write("proc/101/cgroup", &format!("0::/{V2}1/step_0\n"));
     let batch = sample(&mut tree.probe());
     assert_eq!(batch.confinement, Confinement::CgroupV2);
     assert_values(
@@ -131,6 +135,24 @@ fn without_processes_devices_are_summed_up() {
     assert_values(&sample(&mut probe), &[("io_read_bytes", Some(11.0)), ("io_written_bytes", Some(22.0))]);
     tree.write(&format!("sys/fs/cgroup/{V2}/io.stat"), "8:1 rbytes=15 wbytes=20\n");
     assert_values(&sample(&mut probe), &[("io_read_bytes", Some(16.0)), ("io_written_bytes", Some(22.0))]);
+}
+
+#[test]
+fn the_group_of_slurm_24_11_is_found_too() {
+    let tree = v2();
+    let job = "system.slice/slurmstepd.scope/job_42";
+    tree.write("proc/self/cgroup", &format!("0::/{job}/step_batch/user/task_0\n"))
+        .write(&format!("sys/fs/cgroup/{job}/memory.current"), "7000\n");
+    let batch = sample(&mut tree.probe());
+    assert_eq!((batch.confinement, value(&batch, "memory_bytes")), (Confinement::CgroupV2, Some(7000.0)));
+}
+
+#[test]
+fn shared_memory_counts_as_used() {
+    // Of these 1 000 000 bytes 400 000 are in /dev/shm, which the kernel can take back from nobody.
+    let batch = sample(&mut v2().probe());
+    let both = value(&batch, "memory_bytes").zip(value(&batch, "memory_reclaimable_bytes"));
+    assert_eq!(both.map(|(held, reclaimable)| held - reclaimable), Some(999_600.0));
 }
 
 #[test]
@@ -194,7 +216,8 @@ fn groups_of_version_1_say_what_they_hold_the_job_to() {
                   32 1 0:32 / /cg/cpuset rw - cgroup cgroup rw,cpuset\n";
     let all = ["memory", "cpuset", "cpu,cpuacct"];
     let of = |hierarchies: &[&str]| {
-        let line = |name: &str| format!("1:{name}:/{}\n", if hierarchies.contains(&name) { job } else { "" });
+        let step = format!("{job}/step_batch");
+        let line = |name: &str| format!("1:{name}:/{}\n", if hierarchies.contains(&name) { step.as_str() } else { "" });
         let tree = Tree::new(&all.map(line).concat(), mounts);
         for folder in ["memory", "cpuset", "cpu"] {
             fs::create_dir_all(tree.path().join("cg").join(folder).join(job)).unwrap();
@@ -238,7 +261,7 @@ fn version_1_tells_the_job() {
         ("memory/JOB/memory.usage_in_bytes", "1000\n"),
         ("memory/JOB/memory.max_usage_in_bytes", "2000\n"),
         ("memory/JOB/memory.limit_in_bytes", "9223372036854771712\n"),
-        ("memory/JOB/memory.stat", "cache 1\ninactive_file 1\ntotal_inactive_file 300\n"),
+        ("memory/JOB/memory.stat", "cache 1\ninactive_file 1\ntotal_shmem 600\ntotal_inactive_file 300\n"),
         ("memory/JOB/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n"),
         ("memory/JOB/step_0/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"),
         ("blkio/JOB/blkio.throttle.io_service_bytes_recursive", "8:0 Read 10\n8:0 Write 20\n8:0 Sync 30\nTotal 30\n"),

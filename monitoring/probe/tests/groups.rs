@@ -18,8 +18,13 @@ use jiff::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 
 const CHILD: &str = "EIRENE_PROBE_TEST_GROUPS";
-/// What the program holds, and what its group may hold at most.
-const MEMORY: usize = 128 << 20;
+/// A job's processes are in groups of its steps, below the job's.
+const STEP: &str = "step_0";
+/// What the program holds: memory of its own, and as much of a file in memory as `/dev/shm` has room for anywhere.
+const MEMORY: usize = OWN + SHARED;
+const OWN: usize = 96 << 20;
+const SHARED: usize = 32 << 20;
+/// What its group may hold at most.
 const LIMIT: u32 = 512 << 20;
 /// What it computes, seconds.
 const SECONDS: f64 = 1.0;
@@ -43,27 +48,29 @@ fn assert_near(measured: f64, said: f64) {
 #[test]
 fn workload() {
     let Ok(said) = std::env::var(CHILD) else { return };
-    let words: Vec<&str> = said.splitn(3, ' ').collect();
-    let [id, version, usage] = words[..] else { panic!("{said}") };
+    let Some((version, usage)) = said.split_once(' ') else { panic!("{said}") };
     // What it does from here on it does in the group.
     std::io::stdin().read_exact(&mut [0]).unwrap();
     let before = used();
-    let held: Vec<u8> = vec![7; MEMORY];
+    let held: Vec<u8> = vec![7; OWN];
+    let mut shared = tempfile::tempfile_in("/dev/shm").unwrap();
+    shared.write_all(&held[..SHARED]).unwrap();
     let mut sum = 0_u64;
     while used() - before < SECONDS {
         sum = held[..1 << 20].iter().fold(sum, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
     }
-    let job = Job { id: id.parse().unwrap(), uid: 0, memory_limit: None };
+    let job = Job { id: 42, uid: 0, memory_limit: None };
     let mut probe = Probe::new(&Roots::default(), "here".try_into().unwrap(), &job);
     // Groups are read first.
     let seconds = used() - before;
     let batch = probe.sample(Timestamp::from_second(1_700_000_000).unwrap());
     let by_file: f64 = fs::read_to_string(usage).unwrap().trim().parse().unwrap();
-    drop(std::hint::black_box((held, sum)));
+    drop(std::hint::black_box((held, sum, shared)));
     let figure = |name| value(&batch, name).unwrap();
     assert_near(figure("cpu_seconds"), seconds);
     assert_near(figure("memory_bytes"), MEMORY as f64);
     assert_near(figure("memory_bytes"), by_file);
+    assert_near(figure("memory_bytes") - figure("memory_reclaimable_bytes"), MEMORY as f64);
     assert!(figure("memory_peak_bytes") >= 0.95 * figure("memory_bytes"));
     assert_eq!(value(&batch, "memory_limit_bytes"), Some(f64::from(LIMIT)));
     assert_eq!(value(&batch, "oom_kills"), Some(0.0));
@@ -78,18 +85,20 @@ fn workload() {
     }
 }
 
-/// The groups of a job, in each hierarchy one. They go when the test ends, however it does.
+/// The groups of a job, in each hierarchy one, and in each the group of a step. They go when the test ends, however it does.
 struct Groups(Vec<PathBuf>);
 
 impl Groups {
     /// Makes them at these mount points; what keeps it from that is the error.
-    fn make(points: &[Option<PathBuf>], id: u32) -> Result<Self, String> {
+    fn make(points: &[Option<PathBuf>], name: &str) -> Result<Self, String> {
         let mut groups = Self(Vec::new());
         for point in points {
             let point = point.as_ref().ok_or("its controllers of memory and processor time are not there")?;
-            let path = point.join(format!("job_{id}"));
+            let path = point.join(name);
             if !groups.0.contains(&path) {
-                fs::create_dir(&path).map_err(|error| format!("`{}` cannot be made: {error}", path.display()))?;
+                for path in [&path, &path.join(STEP)] {
+                    fs::create_dir(path).map_err(|error| format!("`{}` cannot be made: {error}", path.display()))?;
+                }
                 groups.0.push(path);
             }
         }
@@ -102,8 +111,8 @@ impl Drop for Groups {
         let begun = Instant::now();
         // Until the program is gone altogether, its group is in use.
         let is_in_use = |path: &Path| fs::remove_dir(path).is_err_and(|error| error.kind() == ErrorKind::ResourceBusy);
-        for path in &self.0 {
-            while is_in_use(path) && begun.elapsed() < Duration::from_secs(10) {
+        for path in self.0.iter().flat_map(|path| [path.join(STEP), path.clone()]) {
+            while is_in_use(&path) && begun.elapsed() < Duration::from_secs(10) {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
@@ -123,9 +132,8 @@ fn mounted_at(kind: &str, controller: Option<&str>) -> Option<PathBuf> {
 
 /// Has the program run in groups at these mount points, the first of which has the memory with these files.
 fn assert_counts(version: u8, points: &[Option<PathBuf>], limit: &str, usage: &str) {
-    // No job of SLURM's has such a number.
-    let id = 3_000_000_000 + std::process::id();
-    let groups = match Groups::make(points, id) {
+    // As SLURM 26.05 names them in version 2, though no job's is this one.
+    let groups = match Groups::make(points, &format!("sTEST{:09}", std::process::id())) {
         Ok(groups) => groups,
         Err(why) => {
             eprintln!("NOT RUN: sampling in a control group of version {version}: {why}");
@@ -136,11 +144,11 @@ fn assert_counts(version: u8, points: &[Option<PathBuf>], limit: &str, usage: &s
     fs::write(memory.join(limit), LIMIT.to_string()).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "workload", "--nocapture", "--test-threads", "1"]);
-    command.env(CHILD, format!("{id} {version} {}", memory.join(usage).display()));
+    command.env(CHILD, format!("{version} {}", memory.join(usage).display()));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     for group in &groups.0 {
-        fs::write(group.join("cgroup.procs"), child.id().to_string()).unwrap();
+        fs::write(group.join(STEP).join("cgroup.procs"), child.id().to_string()).unwrap();
     }
     child.stdin.take().unwrap().write_all(b"!").unwrap();
     let output = child.wait_with_output().unwrap();
