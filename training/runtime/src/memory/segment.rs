@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
 use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
@@ -143,30 +144,37 @@ impl Drop for Segment {
 }
 
 /// Bytes that this process can still have: what the machine has, and what the control groups leave it. None where nobody says.
-fn available() -> Option<usize> {
-    let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
-        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1024)
-    });
+pub(crate) fn available() -> Option<usize> {
+    let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| of_machine(&text));
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let number = |path: std::path::PathBuf| std::fs::read_to_string(path).ok()?.trim().parse::<usize>().ok();
+    of_groups(Path::new("/sys/fs/cgroup"), &groups).into_iter().chain(machine).min()
+}
+
+fn of_machine(information: &str) -> Option<usize> {
+    let line = information.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1024)
+}
+
+/// What each control group that this process is in, and each above it, leaves it.
+fn of_groups(mount: &Path, groups: &str) -> Vec<usize> {
+    let number = |path: PathBuf| std::fs::read_to_string(path).ok()?.trim().parse::<usize>().ok();
     let rooms = groups.lines().flat_map(|line| {
         // Version 2: `0::/path`; version 1: `n:memory:/path`.
         let (root, limit, usage, path) = match line.split_once("::") {
-            Some((_, path)) => ("/sys/fs/cgroup", "memory.max", "memory.current", path),
+            Some((_, path)) => (mount.to_owned(), "memory.max", "memory.current", path),
             None => match line.split_once(":memory:") {
-                Some((_, path)) => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", path),
+                Some((_, path)) => (mount.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", path),
                 None => return Vec::new(),
             },
         };
-        let path = std::path::Path::new(path.trim_start_matches('/'));
-        let room = |group: &std::path::Path| {
-            let place = std::path::Path::new(root).join(group);
+        let path = Path::new(path.trim_start_matches('/'));
+        let room = |group: &Path| {
+            let place = root.join(group);
             Some(number(place.join(limit))?.saturating_sub(number(place.join(usage))?))
         };
         path.ancestors().filter_map(room).collect()
     });
-    rooms.chain(machine).min()
+    rooms.collect()
 }
 
 #[cfg(all(test, not(loom)))]
@@ -174,6 +182,42 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
+
+    #[test]
+    fn what_the_machine_has_left_is_read_in_bytes() {
+        assert_eq!(of_machine("MemTotal:  9 kB\nMemAvailable:   1234 kB\n"), Some(1234 << 10));
+        assert_eq!(of_machine("MemTotal:  9 kB\n"), None);
+    }
+
+    #[test]
+    fn the_job_s_limit_is_found_above_its_step_s_group() {
+        let mount = tempfile::tempdir().unwrap();
+        for (group, files) in [
+            ("system.slice/slurmstepd.scope/job_42", [("memory.max", "100"), ("memory.current", "30")]),
+            ("system.slice/slurmstepd.scope/s5K1KKYAYG5D00", [("memory.max", "200"), ("memory.current", "30")]),
+            ("memory/slurm/uid_1000/job_42", [("memory.limit_in_bytes", "300"), ("memory.usage_in_bytes", "30")]),
+        ] {
+            let place = mount.path().join(group);
+            std::fs::create_dir_all(place.join("step_0/user/task_0")).unwrap();
+            std::fs::write(place.join("step_0/memory.max"), "max\n").unwrap();
+            for (name, text) in files {
+                std::fs::write(place.join(name), text).unwrap();
+            }
+        }
+        for (groups, expected) in [
+            // SLURM 24.11, SLURM 26.05, and version 1 with either.
+            ("0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_0\n", &[70][..]),
+            ("0::/system.slice/slurmstepd.scope/s5K1KKYAYG5D00/step_0/user/task_0\n", &[170]),
+            (
+                "5:cpu,cpuacct:/\n4:memory:/slurm/uid_1000/job_42/step_0/task_0\n0::/system.slice/slurmd.service\n",
+                &[270],
+            ),
+            ("0::/system.slice/slurmd.service\n", &[]),
+            ("", &[]),
+        ] {
+            assert_eq!(of_groups(mount.path(), groups), expected, "{groups}");
+        }
+    }
 
     #[test]
     fn two_mappings_are_the_same_memory() {
