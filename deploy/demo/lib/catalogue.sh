@@ -50,7 +50,7 @@ build_sif() { # build_sif NAME: prints the file's name
     # `env` and not an assignment, which sudo would lose.
     [[ -z $pip ]] || command=("${command[@]::${#command[@]}-1}" env "PIP_CONFIG_FILE=$pip" "$bin_dir/eirened")
     # The last line it prints is the path.
-    "${command[@]}" image build "$state_dir/recipes/$1" --name "$1" --builder-image eirene-demo-node --output "$images_dir" |
+    "${command[@]}" image build "$state_dir/recipes/$1" --name "$1" --builder-image "$project-node" --output "$images_dir" |
         tail -n 1 | sed 's#.*/##'
 }
 

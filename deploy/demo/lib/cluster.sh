@@ -4,7 +4,15 @@
 start_cluster() {
     mkdir -p "$bin_dir"
     write_compose_env
+    stop_other_release
     compose up -d
+}
+
+# Containers and the network have fixed names and addresses, so the cluster of another release makes room. Its volumes stay.
+stop_other_release() {
+    local other
+    other=$(dk inspect -f '{{index .Config.Labels "com.docker.compose.project"}}' head 2>/dev/null) || return 0
+    [[ $other == "$project" ]] || project=$other compose down --timeout 20
 }
 
 on_head() { dk exec head "$@"; }

@@ -17,8 +17,12 @@ cluster_only=${EIRENE_DEMO_CLUSTER_ONLY:-0}
 with_pytorch=${EIRENE_DEMO_PYTORCH:-1}
 with_mpis=${EIRENE_DEMO_MPIS:-0}
 test_binaries=${EIRENE_DEMO_TEST_BINARIES:-0}
-project=eirene-demo
-base_image=debian:trixie-slim
+release=${EIRENE_DEMO_RELEASE:-trixie}
+base_image=debian:$release-slim
+# SLURM does not go back to the files of an older version, so each release has its own images and volumes.
+main_project=eirene-demo
+project=$main_project
+[[ $release == trixie ]] || project=$main_project-$release
 
 started_at=$SECONDS
 step_name=
@@ -117,6 +121,8 @@ write_compose_env() {
     # A proxy may have a password in it.
     (umask 077 && rm -f "$state_dir/compose.env" && : >"$state_dir/compose.env")
     printf '%s=%s\n' \
+        EIRENE_DEMO_PROJECT "$project" \
+        EIRENE_DEMO_BASE_IMAGE "$base_image" \
         EIRENE_DEMO_CONTEXT "$state_dir/context" \
         EIRENE_DEMO_NET "$net" \
         EIRENE_DEMO_PORT "$port" \

@@ -29,7 +29,7 @@ derive_sif() (
     {
         dk run --detach --rm --init --name "$builder" --label org.eirene.demo=1 --device /dev/fuse --cap-add SYS_ADMIN \
             --security-opt apparmor=unconfined --security-opt seccomp=unconfined --security-opt systempaths=unconfined \
-            --entrypoint /bin/sleep eirene-demo-node 1200
+            --entrypoint /bin/sleep "$project-node" 1200
         dk cp "$2" "$builder:/var/tmp/base.sif"
         dk cp "$1" "$builder:/var/tmp/image.def"
         dk exec "$builder" sh -c 'chown ada /var/tmp/base.sif /var/tmp/image.def && install -d -o ada /home/ada'

@@ -1,31 +1,33 @@
 # shellcheck shell=bash
 # The base image, the build context with the host's settings in it, and the three images.
 
-image_names=(eirene-demo-head eirene-demo-node eirene-demo-portal)
+image_names=("$project-head" "$project-node" "$project-portal")
+images_hash=$state_dir/images-$release.hash
 # Tried with these; Debian carries Apptainer in unstable only, where yesterday's version is gone tomorrow.
 tested_apptainer="1.4.0 1.4.99"
 tested_slurm="24.11.0 24.11.99"
+[[ $release == trixie ]] || tested_slurm="26.05.0 26.05.99"
 
 base_image_ready() {
     dk image inspect "$base_image" >/dev/null 2>&1 && return 0
     if timeout 60 "${docker_command[@]}" pull "$base_image"; then
-        echo pulled >"$state_dir/base-image"
+        echo "$base_image" >>"$state_dir/base-image"
         return 0
     fi
     say "      $base_image cannot be pulled: making it with debootstrap"
     make_base_image
-    echo made >"$state_dir/base-image"
+    echo "$base_image" >>"$state_dir/base-image"
 }
 
 make_base_image() {
-    local root=$state_dir/base-root release=${base_image#debian:}
+    local root=$state_dir/base-root
     if ! have debootstrap || [[ ! -e /usr/share/keyrings/debian-archive-keyring.gpg ]]; then
         as_root apt-get update
         apt_install debootstrap debian-archive-keyring
     fi
     as_root rm -rf "$root"
     as_root debootstrap --variant=minbase --keyring=/usr/share/keyrings/debian-archive-keyring.gpg \
-        "${release%-slim}" "$root" http://deb.debian.org/debian
+        "$release" "$root" http://deb.debian.org/debian
     as_root tar -C "$root" --numeric-owner --exclude=./dev --exclude='./var/cache/apt/*' -c . |
         dk import --change 'CMD ["bash"]' - "$base_image"
     as_root rm -rf "$root"
@@ -53,20 +55,20 @@ images_ready() {
     make_context
     write_compose_env
     hash=$(hash_of "$state_dir/context")
-    if [[ $(cat "$state_dir/images.hash" 2>/dev/null) == "$hash" ]] && dk image inspect "${image_names[@]}" >/dev/null 2>&1; then
+    if [[ $(cat "$images_hash" 2>/dev/null) == "$hash" ]] && dk image inspect "${image_names[@]}" >/dev/null 2>&1; then
         return 0
     fi
     compose build head c1 portal
     check_versions
-    echo "$hash" >"$state_dir/images.hash"
+    echo "$hash" >"$images_hash"
 }
 
 check_versions() {
     local version
-    version=$(dk run --rm --entrypoint apptainer eirene-demo-node version)
+    version=$(dk run --rm --entrypoint apptainer "$project-node" version)
     check_version Apptainer "${version%%-*}" "$tested_apptainer" "Debian's unstable carries no other"
     # shellcheck disable=SC2016  # dpkg-query expands it
-    version=$(dk run --rm --entrypoint dpkg-query eirene-demo-node -W -f '${Version}' slurm-client)
+    version=$(dk run --rm --entrypoint dpkg-query "$project-node" -W -f '${Version}' slurm-client)
     check_version SLURM "${version%%-*}" "$tested_slurm" "it is the base image's"
 }
 

@@ -48,7 +48,8 @@ check_port() {
 }
 
 check_network() {
-    if dk network inspect "${project}_cluster" >/dev/null 2>&1; then
+    # Ours, of whichever release.
+    if dk network ls --format '{{.Name}}' 2>/dev/null | grep -E "^$main_project(-.*)?_cluster\$" >/dev/null; then
         return 0
     fi
     # A bridge outlives a daemon that was killed; whose it is, the daemon says once it runs again.
@@ -64,7 +65,7 @@ check_disk() {
     local place free needed=8
     # Its layers, its archive and its file are there at once for a moment.
     [[ $with_pytorch != 1 || $cluster_only == 1 ]] || needed=14
-    dk image inspect eirene-demo-head eirene-demo-node eirene-demo-portal >/dev/null 2>&1 && return 0
+    dk image inspect "${image_names[@]}" >/dev/null 2>&1 && return 0
     for place in /var/lib/docker "$repo_dir"; do
         while [[ ! -d $place ]]; do place=$(dirname "$place"); done
         free=$(df -Pk "$place" | awk 'NR == 2 {print int($4 / 1048576)}')

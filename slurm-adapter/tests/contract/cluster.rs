@@ -67,6 +67,15 @@ impl Cluster {
         self.restd_at(&self.url).with_newest_parser(newest)
     }
 
+    /// Whether this SLURM has the data parser `v0.0.<parser>`, and a newer one.
+    pub(crate) async fn has_older_parser(&self, parser: u32) -> bool {
+        let files = self.on_head("root", &["find", "/usr/lib", "-name", "data_parser_v*.so"]).await;
+        let version = |path: &str| path.rsplit_once("data_parser_v0_0_")?.1.strip_suffix(".so")?.parse::<u32>().ok();
+        let parsers = files.lines().filter_map(version).collect::<Vec<_>>();
+        let newest = parsers.iter().max().expect("SLURM has data parsers");
+        parsers.contains(&parser) && parser < *newest
+    }
+
     pub(crate) fn restd_at(&self, url: &str) -> SlurmRestd {
         SlurmRestd::new(url, SERVICE_ACCOUNT, "demo", self.launcher(), Arc::new(SystemClock))
             .expect("a good address")
