@@ -20,9 +20,8 @@ use crate::http::portal::views::layout::{Notice, Place, Tone};
 use crate::http::portal::views::node_map::Measure;
 use crate::http::portal::views::run::{LikeView, RunInput, StartRunPage};
 use crate::http::portal::views::space::SpacesNotice;
-use crate::http::portal::views::start::{
-    DashboardPage, Ground, HomeNotice, SeenSpace, Sees, StartInput, StartPage, Verdict, VerdictFragment,
-};
+use crate::http::portal::views::start::{DashboardPage, Ground, HomeNotice, SeenSpace, Sees, StartInput, StartPage};
+use crate::http::portal::views::verdict::{Verdict, VerdictFragment};
 use crate::services::cluster::forecast::FreeFrom;
 use crate::services::cluster::overview::Seen as SeenCluster;
 use crate::services::cluster::room::{Room, Short};

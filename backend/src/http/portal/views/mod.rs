@@ -36,6 +36,7 @@ pub(crate) mod start;
 pub(crate) mod storage;
 pub(crate) mod stripe;
 pub(crate) mod usage;
+pub(crate) mod verdict;
 pub(crate) mod zabbix;
 
 use eirene_words::Words;

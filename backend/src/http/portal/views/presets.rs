@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::format;
 use super::session::size;
-use super::start::{Ground, StartInput, shortage};
+use super::start::{Ground, StartInput};
+use super::verdict::shortage;
 use crate::services::cluster::ClusterView;
 use crate::services::cluster::room::{Room, room};
 use crate::services::sessions::defaults;
