@@ -10,8 +10,8 @@ use reqwest::{Method, StatusCode};
 use serde_json::json;
 
 const NODES: [&str; 2] = ["c1", "c2"];
-/// Where the demo's nodes have scratch for who runs this.
-const OWN: &str = "/var/tmp/eirene-scratch-$(id -u)";
+/// Where the demo's nodes have scratch for who runs this; there is something behind it where another person has that name.
+const OWN: &str = "/var/tmp/eirene-scratch-$(id -u)*";
 
 async fn sh(node: &str, script: &str) -> anyhow::Result<String> {
     exec(node, "ada", &["sh", "-c", script]).await
@@ -44,7 +44,8 @@ async fn kept_and_nothing_left() -> anyhow::Result<()> {
     assert_eq!(sh("c1", "cat ~/scratch-test/out/node1/here").await?, "second\n");
     assert_eq!(sh("c1", "find ~/scratch-test -name '.eirene-*'").await?, "");
     for node in NODES {
-        assert_eq!(sh(node, &format!("if [ -d {OWN} ]; then ls -A {OWN}; fi")).await?, "", "{node}");
+        let left = format!("find /var/tmp -mindepth 2 -path \"{OWN}\" 2>/dev/null || true");
+        assert_eq!(sh(node, &left).await?, "", "{node}");
     }
     sh("c1", "rm -r ~/scratch-test").await.map(drop)
 }
@@ -66,6 +67,11 @@ const RESCUED: Duration = Duration::from_mins(10);
 async fn what_a_kill_left_on_two_nodes_is_brought_back_by_itself_and_by_nobody_else() -> anyhow::Result<()> {
     let ada = Person::sign_in("ada").await?;
     ada.stop_all().await?;
+    // Another person takes her name on one of the nodes.
+    let name = sh("c2", "echo /var/tmp/eirene-scratch-$(id -u)").await?;
+    let name = name.trim();
+    exec("c2", "root", &["rm", "-rf", name]).await?;
+    exec("c2", "grace", &["mkdir", "-m", "777", name]).await?;
     let id = worked(&ada).await?;
     ada.wait(&id, "its scratch is said to be ready", NOTICE, |session| session["scratch_state"]["state"] == "ready")
         .await?;
@@ -73,15 +79,16 @@ async fn what_a_kill_left_on_two_nodes_is_brought_back_by_itself_and_by_nobody_e
     let kill = ["pkill", "-KILL", "-u", "ada", "-f", "eirene-agent"];
     futures_util::future::try_join(exec("c1", "root", &kill), exec("c2", "root", &kill)).await?;
     ada.wait_state(&id, "failed", START).await?;
-    for node in NODES {
-        let directory = sh("c1", &format!("echo /var/tmp/eirene-scratch-$(id -u)/{id}.0")).await?;
-        let rescue = ["/opt/eirene/bin/eirene-agent", "rescue", directory.trim()];
-        ensure!(exec(node, "grace", &rescue).await.is_err(), "{node}: another person rescues it");
-    }
+    let directory = format!("{name}/{id}.0");
+    let rescue = ["/opt/eirene/bin/eirene-agent", "rescue", &directory];
+    ensure!(exec("c1", "grace", &rescue).await.is_err(), "another person rescues it");
+    // In a directory of theirs there is nothing to rescue.
+    exec("c2", "grace", &rescue).await?;
     let grace = Person::sign_in("grace").await?;
     let (status, _) = grace.call(Method::GET, &format!("sessions/{id}"), None).await?;
     assert_eq!(status, StatusCode::NOT_FOUND, "how it is, is its owner's to know");
     let done = ada.wait(&id, "all of it is back", RESCUED, |session| session["scratch_state"]["state"] == "done");
     assert_eq!(done.await?["state"], "failed", "that it was killed is as true as before");
-    kept_and_nothing_left().await
+    kept_and_nothing_left().await?;
+    exec("c2", "grace", &["rmdir", name]).await.map(drop)
 }
