@@ -65,8 +65,15 @@ impl SlurmCli {
     async fn run(&self, program: Program<'_>, what: &str) -> SchedulerResult<Ran> {
         if !self.is_supported.load(Ordering::Relaxed) {
             let version = Program::plain(program.as_, SlurmProgram::Scontrol, &["--version"]);
-            versions::check_programs(&run(self.launcher.as_ref(), version, "ask for SLURM's version").await?.stdout)?;
-            self.is_supported.store(true, Ordering::Relaxed);
+            match run(self.launcher.as_ref(), version, "ask for SLURM's version").await {
+                Ok(ran) => {
+                    versions::check_programs(&ran.stdout)?;
+                    self.is_supported.store(true, Ordering::Relaxed);
+                }
+                // A launcher that is older than the portal does not run it.
+                Err(SchedulerError::Refused { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
         run(self.launcher.as_ref(), program, what).await
     }

@@ -29,8 +29,8 @@ enum Said {
 
 /// A launcher that counts its children of the service account.
 struct StandIn {
-    /// What `scontrol --version` prints.
-    version: &'static str,
+    /// What `scontrol --version` prints; none where the launcher is too old to run it.
+    version: Option<&'static str>,
     answers: Box<Answers>,
     gate: Semaphore,
     children: AtomicUsize,
@@ -40,11 +40,11 @@ struct StandIn {
 
 impl StandIn {
     fn new(answers: impl Fn(SlurmProgram, &[String]) -> Said + Send + Sync + 'static) -> Arc<Self> {
-        Self::of_version("slurm-wlm 26.05.5\n", answers)
+        Self::of_version(Some("slurm-wlm 26.05.5\n"), answers)
     }
 
     fn of_version(
-        version: &'static str,
+        version: Option<&'static str>,
         answers: impl Fn(SlurmProgram, &[String]) -> Said + Send + Sync + 'static,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -81,7 +81,9 @@ impl Launcher for StandIn {
     async fn call(&self, request: LauncherRequest) -> Result<LauncherAnswer, LauncherError> {
         let LauncherRequest::RunSlurm { person, program, arguments, .. } = request else { return Err(refused()) };
         if arguments == ["--version"] {
-            return Ok(LauncherAnswer::Ran { status: 0, stdout: self.version.into(), stderr: String::new() });
+            let unknown = || LauncherError::Refused { code: "bad_request".into(), text: "these arguments".into() };
+            let version = self.version.ok_or_else(unknown)?;
+            return Ok(LauncherAnswer::Ran { status: 0, stdout: version.into(), stderr: String::new() });
         }
         self.lines.lock().unwrap().push(format!("{program:?} {}", arguments.join(" ")));
         if person.is_none() {
@@ -110,7 +112,7 @@ impl Launcher for StandIn {
 
 #[tokio::test]
 async fn programs_that_are_too_old_are_refused_before_they_do_anything() {
-    let launcher = StandIn::of_version("slurm-wlm 22.05.8\n", |_, _| Said::Ran(0, jobs(&[]), ""));
+    let launcher = StandIn::of_version(Some("slurm-wlm 22.05.8\n"), |_, _| Said::Ran(0, jobs(&[]), ""));
     let cli = launcher.cli();
     let errors = [
         cli.ping().await.unwrap_err(),
@@ -127,9 +129,9 @@ async fn programs_that_are_too_old_are_refused_before_they_do_anything() {
 
 #[tokio::test]
 async fn programs_of_an_untested_or_unknown_version_are_used() {
-    for version in ["slurm 27.05.1\n", "", "slurm-wlm 23.11.4\n"] {
+    for version in [Some("slurm 27.05.1\n"), Some(""), Some("slurm-wlm 23.11.4\n"), None] {
         let launcher = StandIn::of_version(version, |_, _| Said::Ran(0, jobs(&[listed(2, "eirene-a")]), ""));
-        assert_eq!(launcher.cli().jobs().await.unwrap().ours.len(), 1, "{version}");
+        assert_eq!(launcher.cli().jobs().await.unwrap().ours.len(), 1, "{version:?}");
     }
 }
 
