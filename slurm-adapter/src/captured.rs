@@ -10,7 +10,7 @@ use crate::calls::decide;
 use crate::convert;
 use crate::listing::Listing;
 use crate::refusals::Verdict;
-use crate::wire::{AccountedJobs, Answer, ApiDescription, Associations, Envelope, Jobs, Nodes, Partitions};
+use crate::wire::{AccountedJobs, Answer, ApiDescription, Envelope, Jobs, Nodes, Partitions, PersonAccounts};
 
 macro_rules! captured {
     ($file:literal) => {
@@ -346,7 +346,7 @@ fn a_job_that_gives_way_says_since_when() {
 fn accounts_are_read_from_every_parser_and_from_sacctmgr() {
     let ada = "ada".parse().unwrap();
     let read_as = |json: &str| {
-        let accounts = convert::accounts(&read::<Associations>(json), &ada);
+        let accounts = convert::accounts(&read::<PersonAccounts>(json), &ada);
         accounts.into_iter().map(|account| (account.name.to_string(), account.partition, account.is_default)).collect()
     };
     let mut lists = by_parser!("associations").to_vec();
@@ -361,7 +361,9 @@ fn accounts_are_read_from_every_parser_and_from_sacctmgr() {
         {"user":"ada","account":"a","partition":"gpu","is_default":true},{"user":"grace","account":"c"},{"user":"","account":"d"},
         {"user":"ada","account":"no name"},{"user":"ada","account":null},{}]}"#;
     let gpu = Some("gpu".parse().unwrap());
-    assert_eq!(read_as(json), [("a".to_owned(), gpu.clone(), true), ("b".to_owned(), gpu, false)]);
+    assert_eq!(read_as(json), [("a".to_owned(), gpu.clone(), true), ("b".to_owned(), gpu.clone(), false)]);
+    let here = json.replacen('{', r#"{"meta":{"slurm":{"cluster":"y"}},"#, 1);
+    assert_eq!(read_as(&here), [("b".to_owned(), gpu, false)]);
 }
 
 #[test]

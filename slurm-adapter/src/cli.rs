@@ -25,7 +25,7 @@ use crate::owners::{self, SystemUserIds, UserIds};
 use crate::places::Places;
 use crate::refusals::{Verdict, error, number_of, of_node, says_no_accounting, verdict};
 use crate::versions;
-use crate::wire::{AccountedJobs, Answer, Associations, Envelope, Jobs, Nodes, Partitions};
+use crate::wire::{AccountedJobs, Answer, Envelope, Jobs, Nodes, Partitions, PersonAccounts};
 
 /// The scheduler over SLURM's own programs.
 pub struct SlurmCli {
@@ -202,7 +202,7 @@ impl Scheduler for SlurmCli {
         let what = "list a person's accounts";
         let as_ = CallAs::Person(person.clone());
         let arguments = ["--json", "show", "associations", "where", &format!("user={person}")];
-        let read = self.json::<Associations>(&as_, SlurmProgram::Sacctmgr, &arguments, what).await?;
+        let read = self.json::<PersonAccounts>(&as_, SlurmProgram::Sacctmgr, &arguments, what).await?;
         let answer = read.map_err(|(verdict, said)| error(verdict, what, &said))?;
         Ok(convert::accounts(&answer, person))
     }

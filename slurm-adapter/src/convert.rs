@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use crate::identity::is_ours;
 use crate::text::{Gres, parse_gres, parse_hostlist, parse_tres};
 use crate::wire::{
-    AccountedJob, AccountedJobs, Associations, ExitCode, Jobs, Nodes, Number, PartitionList, Partitions, TresCount,
+    AccountedJob, AccountedJobs, ExitCode, Jobs, Nodes, Number, PartitionList, Partitions, PersonAccounts, TresCount,
     WireJob, WireNode, WirePartition,
 };
 use crate::{reasons, state};
@@ -105,9 +105,12 @@ fn gres_gpus(lists: impl IntoIterator<Item = (String, u32)>) -> Vec<(String, u32
     gpus.into_iter().collect()
 }
 
-/// The accounts of `person`, the default one first, then by name; each once for each partition of its own. What cannot be read as a name is left out.
-pub(crate) fn accounts(answer: &Associations, person: &Username) -> Vec<Account> {
+/// The accounts of `person` on the cluster that has answered, for several may share a database; the default one first, then by name, and each once for
+/// each partition of its own. What cannot be read as a name is left out.
+pub(crate) fn accounts(answer: &PersonAccounts, person: &Username) -> Vec<Account> {
+    let is_here = |cluster: &str| answer.cluster().is_empty() || cluster == answer.cluster();
     let of_person = answer.associations.iter().filter(|association| association.user.0 == person.as_str());
+    let of_person = of_person.filter(|association| is_here(&association.cluster.0));
     let mut accounts: Vec<Account> = of_person
         .filter_map(|association| {
             let partition = match association.partition.0.as_str() {
@@ -119,7 +122,6 @@ pub(crate) fn accounts(answer: &Associations, person: &Username) -> Vec<Account>
         })
         .collect();
     accounts.sort_by(|a, b| (!a.is_default, &a.name, &a.partition).cmp(&(!b.is_default, &b.name, &b.partition)));
-    // Several clusters may share a database.
     accounts.dedup();
     accounts
 }

@@ -33,7 +33,7 @@ use crate::refusals::{ACCESS_DENIED, Verdict, error, of_node, verdict};
 use crate::stream;
 use crate::tokens::Tokens;
 use crate::versions;
-use crate::wire::{AccountedJobs, Answer, ApiDescription, Associations, Envelope, Jobs, Nodes, Partitions};
+use crate::wire::{AccountedJobs, Answer, ApiDescription, Envelope, Jobs, Nodes, Partitions, PersonAccounts};
 
 /// What an answer may cost.
 #[derive(Debug, Clone, Copy)]
@@ -338,16 +338,6 @@ impl SlurmRestd {
         self.get(&CallAs::Service, path, limits, what).await?.map_err(|(verdict, said)| error(verdict, what, &said))
     }
 
-    /// Fails where slurmrestd offers no accounting database, which it refuses to do where SLURM has none. What it offered earlier proves nothing: it
-    /// may have been started anew since.
-    async fn require_accounting(&self) -> SchedulerResult<()> {
-        if self.api().await?.accounting.is_some() {
-            return Ok(());
-        }
-        self.forget_api();
-        if self.api().await?.accounting.is_some() { Ok(()) } else { Err(SchedulerError::NoAccounting) }
-    }
-
     /// Changes one node, as the service account.
     async fn change_node(&self, node: &NodeName, body: &Value, what: &str) -> SchedulerResult<()> {
         calls::check_node(node)?;
@@ -420,7 +410,14 @@ impl Scheduler for SlurmRestd {
             return Err(bad_name());
         }
         let (from_s, since_s) = accounted_from(since, self.clock.now());
-        self.require_accounting().await?;
+        if self.api().await?.accounting.is_none() {
+            // slurmrestd refuses to offer these paths where SLURM has no database. What it offered earlier proves nothing: it may have
+            // been started anew since.
+            self.forget_api();
+            if self.api().await?.accounting.is_none() {
+                return Err(SchedulerError::NoAccounting);
+            }
+        }
         let path = |api: &Api| {
             let jobs = api.accounting.as_ref().map_or("/slurmdb/none", |paths| &paths.jobs);
             format!("{jobs}?job_name={name}&start_time=uts{from_s}&show_duplicates=true&skip_steps=true")
@@ -436,12 +433,15 @@ impl Scheduler for SlurmRestd {
 
     async fn accounts(&self, person: &Username) -> SchedulerResult<Vec<Account>> {
         let what = "list a person's accounts";
-        self.require_accounting().await?;
+        // This is only advice, for which the API is not asked for again.
+        if self.api().await?.accounting.is_none() {
+            return Err(SchedulerError::NoAccounting);
+        }
         let path = |api: &Api| {
             let associations = api.accounting.as_ref().map_or("/slurmdb/none", |paths| &paths.associations);
             format!("{associations}?user={person}")
         };
-        match self.get::<Associations>(&CallAs::Person(person.clone()), path, ORDINARY, what).await? {
+        match self.get::<PersonAccounts>(&CallAs::Person(person.clone()), path, ORDINARY, what).await? {
             Ok(answer) => Ok(convert::accounts(&answer, person)),
             Err((Verdict::NothingFound, _)) => Ok(Vec::new()),
             Err((verdict, said)) => Err(error(verdict, what, &said)),

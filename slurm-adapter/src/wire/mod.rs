@@ -94,6 +94,7 @@ struct Meta {
 #[serde(default)]
 struct MetaSlurm {
     release: Text,
+    cluster: Text,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -256,13 +257,22 @@ pub(crate) struct TresCount {
 
 /// A list of who may submit under which account.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Associations {
+pub(crate) struct PersonAccounts {
     pub(crate) associations: Vec<WireAssociation>,
+    #[serde(default, deserialize_with = "structure")]
+    meta: Meta,
     #[serde(default, deserialize_with = "list")]
     errors: Vec<WireError>,
 }
 
-impl Answer for Associations {
+impl PersonAccounts {
+    /// What SLURM calls the cluster that has answered; empty where it does not say.
+    pub(crate) fn cluster(&self) -> &str {
+        &self.meta.slurm.cluster.0
+    }
+}
+
+impl Answer for PersonAccounts {
     fn errors(&self) -> Vec<Failure> {
         failures(&self.errors)
     }
@@ -271,6 +281,7 @@ impl Answer for Associations {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct WireAssociation {
+    pub(crate) cluster: Text,
     pub(crate) user: Text,
     pub(crate) account: Text,
     pub(crate) partition: Text,
