@@ -160,17 +160,27 @@ fn of_groups(mount: &Path, groups: &str) -> Vec<usize> {
     let number = |path: PathBuf| std::fs::read_to_string(path).ok()?.trim().parse::<usize>().ok();
     let rooms = groups.lines().flat_map(|line| {
         // Version 2: `0::/path`; version 1: `n:memory:/path`.
-        let (root, limit, usage, path) = match line.split_once("::") {
-            Some((_, path)) => (mount.to_owned(), "memory.max", "memory.current", path),
+        let (root, limit, usage, cached, path) = match line.split_once("::") {
+            Some((_, path)) => {
+                (mount.to_owned(), "memory.max", "memory.current", ["inactive_file", "active_file"], path)
+            }
             None => match line.split_once(":memory:") {
-                Some((_, path)) => (mount.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", path),
+                Some((_, path)) => {
+                    let cached = ["total_inactive_file", "total_active_file"];
+                    (mount.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", cached, path)
+                }
                 None => return Vec::new(),
             },
         };
         let path = Path::new(path.trim_start_matches('/'));
         let room = |group: &Path| {
             let place = root.join(group);
-            Some(number(place.join(limit))?.saturating_sub(number(place.join(usage))?))
+            let used = number(place.join(usage))?;
+            // What was read from files makes way.
+            let cache = std::fs::read_to_string(place.join("memory.stat")).unwrap_or_default();
+            let cache = cache.lines().filter_map(|line| line.split_once(' ')).filter(|(name, _)| cached.contains(name));
+            let cache: usize = cache.filter_map(|(_, bytes)| bytes.trim().parse::<usize>().ok()).sum();
+            Some(number(place.join(limit))?.saturating_sub(used.saturating_sub(cache)))
         };
         path.ancestors().filter_map(room).collect()
     });
@@ -203,14 +213,20 @@ mod tests {
             for (name, text) in files {
                 std::fs::write(place.join(name), text).unwrap();
             }
+            let lines = if group.starts_with("memory") {
+                "inactive_file 1\nactive_file 1\ntotal_inactive_file 12\ntotal_active_file 3\n"
+            } else {
+                "anon 9\nfile 20\ninactive_file 12\nactive_file 3\nshmem 5\n"
+            };
+            std::fs::write(place.join("memory.stat"), lines).unwrap();
         }
         for (groups, expected) in [
             // SLURM 24.11, SLURM 26.05, and version 1 with either.
-            ("0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_0\n", &[70][..]),
-            ("0::/system.slice/slurmstepd.scope/s5K1KKYAYG5D00/step_0/user/task_0\n", &[170]),
+            ("0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_0\n", &[85][..]),
+            ("0::/system.slice/slurmstepd.scope/s5K1KKYAYG5D00/step_0/user/task_0\n", &[185]),
             (
                 "5:cpu,cpuacct:/\n4:memory:/slurm/uid_1000/job_42/step_0/task_0\n0::/system.slice/slurmd.service\n",
-                &[270],
+                &[285],
             ),
             ("0::/system.slice/slurmd.service\n", &[]),
             ("", &[]),
