@@ -12,7 +12,8 @@ start_cluster() {
 stop_other_release() {
     local other
     other=$(dk inspect -f '{{index .Config.Labels "com.docker.compose.project"}}' head 2>/dev/null) || return 0
-    [[ $other == "$project" ]] || project=$other compose down --timeout 20
+    [[ $other != "$project" && ($other == "$main_project" || $other == "$main_project"-*) ]] || return 0
+    project=$other compose down --timeout 20
 }
 
 on_head() { dk exec head "$@"; }
