@@ -196,7 +196,8 @@ fn mine(parent: &Place, name: &Name, make: bool) -> Result<Place, Code> {
         return Err(Code::Forbidden);
     }
     if found.stx_mode & 0o777 != 0o700 {
-        own.set_mode(0o700)?;
+        // Another name would not help there.
+        own.set_mode(0o700).map_err(|why| if why == Code::Forbidden { Code::NotSupported } else { why })?;
     }
     Ok(own)
 }
