@@ -36,7 +36,7 @@ pub(crate) fn own(base: &Path, name: &str, uid: u32, log: &Log) -> io::Result<(P
     });
     let other = other
         .map_err(|error| io::Error::new(error.kind(), format!("{why}, and no other can be made beside it: {error}")))?;
-    log.say(&format!("{why}: `{}` is used instead; the administrator can remove the former", other.0.display()));
+    log.say(&format!("{why}. Using `{}` instead; ask the administrators to remove the former", other.0.display()));
     Ok(other)
 }
 

@@ -258,7 +258,7 @@ async fn a_node_where_another_took_the_name_has_a_scratch_beside_it() {
     assert_eq!(read(&job, "log/node1").as_deref(), Some("log of another node"));
     assert_eq!((left(&job, "c1").len(), beside(&job, "c2").1), (0, 0));
     let log = job.log();
-    let words = format!("eirene-scratch-{}` {why}: `", nix::unistd::geteuid());
+    let words = format!("eirene-scratch-{}` {why}. Using `", nix::unistd::geteuid());
     let line = log.lines().find(|line| line.contains(&words)).unwrap();
     assert!(line.starts_with("[eirene] node c2: [eirene] "), "{line}");
 }
