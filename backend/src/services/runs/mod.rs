@@ -94,17 +94,20 @@ impl Runs {
         key: Option<IdempotencyKey>,
     ) -> Result<(Session, bool), AppError> {
         actor.require(Scope::SessionsWrite)?;
-        let none = || AppError::Invalid(vec![no_session()]);
         let like = match wanted.like {
-            Some(id) => Some(self.own_session(actor, id).await?.ok_or_else(none)?),
+            Some(id) => self.own_session(actor, id).await?,
             None => None,
         };
+        let is_like_none = wanted.like.is_some() && like.is_none();
         let rest = like.as_ref().map_or_else(size::usual, |session| session.resources.clone());
         let resources = wanted.size.or(rest);
         let project = wanted.project.or(like.as_ref().and_then(|session| session.project.clone()));
         // Asked before it is this start's turn: nobody waits for another person's accounts and files.
         let elsewhere = self.wrong_elsewhere(actor, &wanted.program, project.as_ref(), &resources).await;
         let checked = async {
+            if is_like_none {
+                return Err(AppError::Invalid(vec![no_session()]));
+            }
             let mut errors = wrong_program(&wanted.program, &resources);
             errors.extend(elsewhere);
             errors.extend(self.sessions.wrong_scratch(actor, wanted.scratch.as_ref()).await?);

@@ -224,6 +224,7 @@ impl Ground<'_> {
             key: input.key.clone(),
             more_open: input.nodes != "1"
                 || !input.partition.is_empty()
+                || !input.project.is_empty()
                 || input.asks_for_scratch()
                 || errors.iter().any(|error| MORE.contains(&error.field.as_str())),
         }
