@@ -316,11 +316,11 @@ def away():
     until("the API says that it is away", lambda: in_zabbix(portal, "c1")["state"] == "away" or in_zabbix(portal, "c1"), 60)
     assert "Zabbix is not reachable" in portal.page("/admin/nodes/c1")
 
-    def ready():
-        _, text, _ = portal.send("GET", "/readyz")
-        return "AWAY zabbix" in text or text
+    def told():
+        lines = [line for line in portal.get("/api/v1/health")["dependencies"] if line["kind"] == "zabbix"]
+        return any(not line["ok"] for line in lines) or lines
 
-    until("/readyz has a line for it", ready, 60)
+    until("the portal's health has a line for it", told, 60)
 
 
 def arrived(since):
