@@ -110,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    /// Whoever takes the name first, where the tests run as root.
+    /// The user who takes the name first, where the tests run as root.
     const ANOTHER: u32 = 54_321;
 
     fn uid() -> u32 {

@@ -412,7 +412,7 @@ impl Scheduler for SlurmRestd {
         let (from_s, since_s) = accounted_from(since, self.clock.now());
         if self.api().await?.accounting.is_none() {
             // slurmrestd refuses to offer these paths where SLURM has no database. What it offered earlier proves nothing: it may have
-            // been started anew since.
+            // been restarted since.
             self.forget_api();
             if self.api().await?.accounting.is_none() {
                 return Err(SchedulerError::NoAccounting);

@@ -129,7 +129,7 @@ mod tests {
         assert!(said.contains("partition"), "{said}");
         let names = projects.of(&ada).await;
         assert_eq!(names.iter().map(ProjectName::as_str).collect::<Vec<_>>(), ["optics", "maps"]);
-        // Whoever was added a moment ago is not refused by what was known before.
+        // A person who was added a moment ago is not refused by an earlier answer.
         test.scheduler.state().accounts.push(account("stars", None, false));
         assert_eq!(wrong("stars", None).await, None);
     }

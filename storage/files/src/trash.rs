@@ -7,7 +7,7 @@
 //! The outer directory of a shared space is the launcher's to make; at home it is the person's own. What lies in a trash is reached by
 //! its id alone.
 //!
-//! Whoever may write to a shared space can take a person's name in the outer directory before they do. Then the trash is `<uid>.<random>`. A person
+//! Everybody who may write to a shared space can take a person's name in the outer directory before they do. Then the trash is `<uid>.<random>`. A person
 //! can have several trashes so, and sees them as one: they are theirs by their owner, whatever they are called.
 
 use std::ffi::CStr;

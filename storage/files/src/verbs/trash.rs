@@ -33,7 +33,7 @@ fn ids(job: &Job, directory: &crate::beneath::Place) -> Result<Vec<TrashId>, Cod
     Ok(ids.collect())
 }
 
-/// What lies in trashes, each with its trash.
+/// The entries of trashes, each with its trash.
 fn all_ids<'a>(job: &Job, trashes: &'a [Trash]) -> Result<Vec<(TrashId, &'a Trash)>, Code> {
     let mut all = Vec::new();
     for trash in trashes {

@@ -195,7 +195,7 @@ fn whoever_does_not_own_a_space_makes_no_trash_in_it() {
     }
 }
 
-/// Whoever takes a person's name first, where the tests run as root.
+/// The user who takes a person's name first, where the tests run as root.
 const ANOTHER: u32 = 12_346;
 
 /// Makes a directory with these permissions, whatever the umask is.
