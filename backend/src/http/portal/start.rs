@@ -103,17 +103,13 @@ impl Land {
         errors: Vec<FormError>,
     ) -> StartPage {
         let ground = self.ground();
-        let mut verdict = self.verdict(input);
-        if !errors.is_empty() {
-            // Said once, above the form.
-            verdict.errors.clear();
-        }
         StartPage {
             layout: layout(signed_in, Place::Start, &words().get("start.page_title")),
             form: ground.form(input, &errors),
             presets: ground.presets(size, &String::new),
             free: self.free(),
-            verdict,
+            // What is wrong is said once, above the form.
+            verdict: errors.is_empty().then(|| self.verdict(input)),
             errors,
             has_images: !self.images.is_empty(),
             home: self.home(),

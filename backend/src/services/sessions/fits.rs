@@ -20,16 +20,17 @@ const MOST_GPUS: u32 = 1_024;
 const MOST_WALLTIME_MIN: u32 = 366 * 24 * 60;
 const LEAST_MEMORY_MIB: u64 = 64;
 
-/// Checks `wanted` against the cluster as last seen; while it has not been seen, against absurdity alone.
+/// Checks `wanted` against the cluster as last seen; while it has not been seen, against what no cluster could give.
 pub fn fits(wanted: &Resources, cluster: &Snapshot) -> Result<(), Vec<FieldError>> {
-    let mut errors = absurd(wanted);
+    let mut errors = out_of_range(wanted);
     if errors.is_empty() && cluster.is_known() {
         errors = impossible(wanted, cluster);
     }
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
-fn absurd(wanted: &Resources) -> Vec<FieldError> {
+/// What no cluster could give, or nobody could ask for.
+pub fn out_of_range(wanted: &Resources) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut within = |field: &str, value: u64, least: u64, most: u64| {
         if !(least..=most).contains(&value) {
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_sizes_are_refused_even_before_the_cluster_was_seen() {
+    fn sizes_out_of_range_are_refused_even_before_the_cluster_was_seen() {
         let mut wanted = testing::small();
         (wanted.nodes, wanted.cpus, wanted.gpus, wanted.walltime_min, wanted.memory_mib) =
             (0, 0, 1_000_000_000, u32::MAX, u64::MAX);

@@ -17,7 +17,7 @@ use eirene_database::{Db, StateFilter};
 use eirene_words::say;
 use serde_json::{Value, json};
 
-pub use fits::fits;
+pub use fits::{fits, out_of_range};
 pub use start::{IdempotencyKey, StartSession, defaults};
 
 use crate::config::Scratch;

@@ -18,6 +18,7 @@ use super::verdict::Verdict;
 use super::{Choice, Field, FormError, format};
 use crate::http::portal::pages::Page;
 use crate::services::cluster::ClusterView;
+use crate::services::sessions::out_of_range;
 use crate::services::sessions::defaults;
 use crate::services::spaces::HomeTrouble;
 use crate::services::spaces::in_sessions::{InSession, InSessions};
@@ -105,7 +106,7 @@ impl StartInput {
         }
     }
 
-    /// Reads the numbers. Each fault names its field.
+    /// Reads the numbers. Each fault names its field, also what is out of range, so that everything is said at once.
     pub(crate) fn resources(&self, words: &Words) -> Result<Resources, Vec<FormError>> {
         let mut errors = Vec::new();
         let mut number = |field: &str, text: &str, blank: u32| match text.trim() {
@@ -134,11 +135,14 @@ impl StartInput {
             "" | NO_GPU | ANY_GPU => None,
             text => text.parse::<GpuType>().map_err(|error| name("gpu_type", error.to_string())).ok(),
         };
-        if errors.is_empty() {
-            Ok(Resources { partition, nodes, cpus, memory_mib, gpus, gpu_type, walltime_min })
-        } else {
-            Err(errors)
+        let resources = Resources { partition, nodes, cpus, memory_mib, gpus, gpu_type, walltime_min };
+        for error in out_of_range(&resources) {
+            let error = FormError::from_service(words, &error);
+            if errors.iter().all(|known| known.field != error.field) {
+                errors.push(error);
+            }
         }
+        if errors.is_empty() { Ok(resources) } else { Err(errors) }
     }
 }
 
@@ -404,8 +408,8 @@ pub(crate) struct StartPage {
     pub(crate) presets: Vec<PresetView>,
     /// What is free.
     pub(crate) free: FreeView,
-    /// What the form's content would do.
-    pub(crate) verdict: Verdict,
+    /// What the form's content would do; none beside errors.
+    pub(crate) verdict: Option<Verdict>,
     /// What was wrong when it was sent.
     pub(crate) errors: Vec<FormError>,
     /// Whether there is an image to start.
@@ -526,5 +530,13 @@ mod tests {
         };
         let fields: Vec<String> = input.resources(&words).unwrap_err().into_iter().map(|error| error.field).collect();
         assert_eq!(fields, ["nodes", "cpus", "gpus", "hours", "memory_gib", "partition", "gpu_type"]);
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_said_with_what_cannot_be_read() {
+        let words = Words::parse("").unwrap();
+        let input = StartInput { nodes: "0".into(), memory_gib: "much".into(), ..StartInput::default() };
+        let fields: Vec<String> = input.resources(&words).unwrap_err().into_iter().map(|error| error.field).collect();
+        assert_eq!(fields, ["memory_gib", "nodes", "hours"]);
     }
 }
