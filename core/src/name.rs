@@ -9,6 +9,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::text::is_printable;
+
 /// Why a text is no name of the wanted kind: the rule it breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
@@ -42,7 +44,7 @@ impl NameError {
             Self::Slurm(longest) => word(text.strip_prefix('_').unwrap_or(text), longest, b"-_.+@"),
             Self::Printable(longest) => {
                 let ends_well = !text.is_empty() && text.trim() == text;
-                ends_well && text.chars().count() <= longest && !text.chars().any(char::is_control)
+                ends_well && text.chars().count() <= longest && text.chars().all(is_printable)
             }
             Self::OneOf(_) => false,
         }
@@ -171,7 +173,7 @@ mod tests {
     #[test]
     fn session_names_are_free_but_printable() {
         assert!("Übung 3: <b>'; $(x)".parse::<SessionName>().is_ok());
-        for bad in ["", " ", " a", "a\u{0}", "a\nb"] {
+        for bad in ["", " ", " a", "a\u{0}", "a\nb", "gpj\u{202e}.exe", "\u{2066}a", "a\u{feff}b"] {
             assert!(bad.parse::<SessionName>().is_err(), "{bad:?}");
         }
         assert!("x".repeat(81).parse::<SessionName>().is_err());

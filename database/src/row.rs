@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use eirene_core::text::one_line;
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
@@ -23,6 +24,11 @@ impl Place<'_> {
     /// A word, name or id.
     pub(crate) fn text<T: FromStr>(&self, column: &'static str, stored: &str) -> Result<T, DbError> {
         stored.parse().map_err(|_| self.wrong(column))
+    }
+
+    /// A text for people. Earlier versions took marks of direction, too: they are read as U+FFFD.
+    pub(crate) fn line<T: FromStr>(&self, column: &'static str, stored: &str) -> Result<T, DbError> {
+        self.text(column, &one_line(stored, stored.len()))
     }
 
     /// As [`Place::text`], where there may be none.

@@ -76,7 +76,7 @@ impl SessionRow {
             owner: place.text("owner_id", &self.owner_id)?,
             owner_name: place.text("owner_name", &self.owner_name)?,
             owner_uid: place.number("owner_uid", self.owner_uid)?,
-            name: place.text("name", &self.name)?,
+            name: place.line("name", &self.name)?,
             app: place.text("app", &self.app)?,
             program: self.program.as_deref().map(|stored| place.json("program", stored)).transpose()?,
             requeue_of: place.maybe_text("requeue_of", self.requeue_of.as_deref())?,

@@ -130,7 +130,7 @@ impl SpaceRow {
             serial: place.number("serial", self.serial)?,
             name: place.text("name", &self.name)?,
             kind: place.text("kind", &self.kind)?,
-            title: place.text("title", &self.title)?,
+            title: place.line("title", &self.title)?,
             root: place.text("root_name", &self.root_name)?,
             owner,
             writable: self.writable,

@@ -394,6 +394,16 @@ on_both! {
         assert_eq!(db.policy_runs(space, 10).await.unwrap(), runs[..1]);
     }
 
+    async fn names_that_earlier_versions_took_are_read(db) {
+        let space = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap();
+        meddle(db, "UPDATE spaces SET title = 'gpj\u{202e}.exe'").await.unwrap();
+        assert_eq!(db.space(space.id).await.unwrap().unwrap().title.as_str(), "gpj\u{fffd}.exe");
+        let ada = add_user(db, "ada").await;
+        let session = add_session(db, &ada).await;
+        meddle(db, "UPDATE sessions SET name = '\u{2066}a'").await.unwrap();
+        assert_eq!(db.session(session.id).await.unwrap().unwrap().name.as_str(), "\u{fffd}a");
+    }
+
     async fn a_word_nobody_knows_names_its_place(db) {
         let space = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap();
         meddle(db, "UPDATE spaces SET state = 'moved'").await.unwrap();
