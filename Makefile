@@ -19,7 +19,7 @@ wheel: ## Build the training runtime's Python package into dist/
 test: ## The gate: checks, all unit tests, and the smoke set on the demo cluster
 	@tests/run
 
-test-deep: ## Everything, whole; AREA=sessions|files|spaces|monitoring|training|images|portal for one area
+test-deep: ## Everything, whole; AREA=sessions|files|spaces|monitoring|training|mpi|images|portal for one area
 	@AREA='$(AREA)' tests/deep
 
 areas: ## Name the areas that the change since origin/main touches (BASE=… for another base)
