@@ -8,15 +8,15 @@ use eirene_core::file_work::Operation;
 use eirene_core::launcher::Launcher;
 use eirene_core::scheduler::Scheduler;
 use eirene_core::storage::SharedStorage;
-use eirene_core::{Clock, JobKind};
+use eirene_core::{Clock, JobKind, UserId};
 use eirene_database::Db;
 use tokio_util::sync::CancellationToken;
 
+use crate::agents::TunnelRegistry;
 use crate::config::Config;
 use crate::files::{FilesPool, Limits};
-use crate::http::streams::StreamPlaces;
 use crate::http::view::{AlertView, OperationView, RunView, SessionView, SpaceView};
-use crate::reconcilers::Status;
+use crate::places::Places;
 use crate::services::access::Access;
 use crate::services::accounts::Accounts;
 use crate::services::alerts::Alerts;
@@ -26,6 +26,8 @@ use crate::services::cluster::overview::Overview;
 use crate::services::efficiency::Efficiency;
 use crate::services::events::Events;
 use crate::services::files::Files;
+use crate::services::health::readiness::Readiness;
+use crate::services::health::status::Status;
 use crate::services::images::Images;
 use crate::services::logins::Logins;
 use crate::services::logs::Logs;
@@ -35,7 +37,6 @@ use crate::services::old_files::OldFiles;
 use crate::services::operations::Operations;
 use crate::services::passwords::Passwords;
 use crate::services::projects::Projects;
-use crate::services::readiness::Readiness;
 use crate::services::runs::Runs;
 use crate::services::samples::{History, Samples};
 use crate::services::scans::Scans;
@@ -54,8 +55,10 @@ use crate::services::uploads::Uploads;
 use crate::services::zabbix::Zabbix;
 use crate::shared::Shared;
 use crate::traces::Traces;
-use crate::tunnel::TunnelRegistry;
 use crate::workers::Workers;
+
+/// Streams a person may have open at once, over all pages and programs.
+const MOST_STREAMS: usize = 32;
 
 /// The ports to the outside world; tests put something else behind them.
 #[derive(Clone)]
@@ -178,7 +181,7 @@ pub struct Services {
     /// How everything is doing that the portal depends on.
     pub readiness: Readiness,
     /// Who follows how much.
-    pub streams: StreamPlaces,
+    pub streams: Places<UserId>,
     /// Threads that carry connections; none unless they were started.
     pub workers: Workers,
     /// Cancelled when eirened is to end.
@@ -293,7 +296,7 @@ impl App {
         };
         let zabbix = Zabbix::new(parts, &config.zabbix);
         let status = Status::default();
-        let readiness = Readiness::new(crate::services::readiness::Parts {
+        let readiness = Readiness::new(crate::services::health::readiness::Parts {
             db: db.clone(),
             clock: clock.clone(),
             launcher: config.launcher.socket.clone(),
@@ -382,7 +385,7 @@ impl App {
             traces,
             status,
             readiness,
-            streams: StreamPlaces::default(),
+            streams: Places::new(MOST_STREAMS),
             workers: Workers::none(),
             shutdown: CancellationToken::new(),
         }))

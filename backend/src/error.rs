@@ -1,12 +1,14 @@
 //! What a service answers when it does not do what it was asked. Each variant is a decision of the caller; HTTP gives each one
 //! a status, the command line an exit code.
 
+pub mod files;
+
 use eirene_core::{NameError, Sentence};
 use eirene_database::DbError;
 use eirene_words::{say, say_with};
 use serde::Serialize;
 
-use crate::services::files::trouble::FilesTrouble;
+use self::files::FilesTrouble;
 
 /// What is wrong with one field of the input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]

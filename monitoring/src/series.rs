@@ -25,6 +25,20 @@ pub enum DeviceKind {
     Name,
 }
 
+impl DeviceKind {
+    /// The label of Prometheus that says of which device a sample is.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Core => "core",
+            Self::Mount => "mount",
+            Self::Interface => "interface",
+            Self::Gpu => "gpu",
+            Self::Process => "process",
+            Self::Name => "name",
+        }
+    }
+}
+
 /// A name that came from elsewhere: 1 to [`MOST_TEXT`] bytes without control characters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Text(String);

@@ -18,7 +18,7 @@ use crate::app::App;
 use crate::error::AppError;
 use crate::monitoring::exposition::{Target, exposition};
 use crate::monitoring::metrics::describe;
-use crate::services::readiness::{Line, Report};
+use crate::services::health::readiness::{Line, Report};
 
 /// Metrics are counted for the whole process, as the facade everybody counts through is.
 static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();

@@ -12,8 +12,8 @@ use eirene_words::{say, say_count, say_with};
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 
+use crate::error::files::{FilesTrouble, Kind};
 use crate::error::{AppError, FieldError};
-use crate::services::files::trouble::{FilesTrouble, Kind};
 
 /// An error on its way out of a handler.
 #[derive(Debug)]

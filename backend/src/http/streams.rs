@@ -26,30 +26,17 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How long a browser waits before it comes back.
 const COME_BACK: Duration = Duration::from_secs(1);
 
-/// Streams a person may have open at once, over all pages and programs.
-const MOST_STREAMS: usize = 32;
 /// When somebody who has as many is to try again.
 const TRY_AGAIN_S: u64 = 10;
 
-/// Who has how many streams open.
-#[derive(Clone)]
-pub struct StreamPlaces(Places<UserId>);
-
-impl Default for StreamPlaces {
-    fn default() -> Self {
-        Self(Places::new(MOST_STREAMS))
-    }
-}
-
-impl StreamPlaces {
-    fn take(&self, user: UserId) -> Result<Place<UserId>, HttpError> {
-        self.0.take(user).ok_or_else(|| {
-            HttpError::from(Problem {
-                retry_after_s: Some(TRY_AGAIN_S),
-                ..Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", say("problem.too_many_streams"))
-            })
+/// A place among the person's streams.
+fn take(places: &Places<UserId>, user: UserId) -> Result<Place<UserId>, HttpError> {
+    places.take(user).ok_or_else(|| {
+        HttpError::from(Problem {
+            retry_after_s: Some(TRY_AGAIN_S),
+            ..Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", say("problem.too_many_streams"))
         })
-    }
+    })
 }
 
 /// Which events.
@@ -81,7 +68,7 @@ pub async fn events(
     last_id: Option<i64>,
 ) -> Result<Response, HttpError> {
     let grant = app.access.admit(ticket).await?.ok_or(AppError::Unauthenticated)?;
-    let place = app.streams.take(grant.user)?;
+    let place = take(&app.streams, grant.user)?;
     let events = match wanted {
         Wanted::Own => app.events.subscribe(actor, None, last_id).await?,
         Wanted::One(kind, id) => app.events.subscribe(actor, Some((kind, id)), last_id).await?,
@@ -103,7 +90,7 @@ pub async fn events(
 pub async fn log(app: &App, actor: &Actor, ticket: Ticket, of: LogOf, follow: bool) -> Result<Response, HttpError> {
     let body = if follow {
         let grant = app.access.admit(ticket).await?.ok_or(AppError::Unauthenticated)?;
-        let place = app.streams.take(grant.user)?;
+        let place = take(&app.streams, grant.user)?;
         let pieces = match of {
             LogOf::Session(id) => app.logs.follow(actor, JobKind::Session, id).await?,
             LogOf::Run(id, rank) => app.runs.follow_log(actor, id, rank).await?,

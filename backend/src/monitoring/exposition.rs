@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use eirene_core::{JobKind, Session};
-use eirene_monitoring::{DeviceKind, Kind, Metric};
+use eirene_monitoring::{Kind, Metric};
 use serde::Serialize;
 
 use crate::services::samples::Last;
@@ -65,24 +65,12 @@ pub(crate) fn exposition(all: &[Last]) -> String {
         for last in shown {
             let _ = write!(text, "{name}{{node=\"{}\"", escaped(&last.node));
             if let (Some(device), Some(kind)) = (&last.device, metric.devices().first()) {
-                let _ = write!(text, ",{}=\"{}\"", device_label(*kind), escaped(device));
+                let _ = write!(text, ",{}=\"{}\"", kind.label(), escaped(device));
             }
             let _ = writeln!(text, "}} {}", last.value);
         }
     }
     text
-}
-
-/// The label that says of which device a sample is.
-pub(crate) const fn device_label(kind: DeviceKind) -> &'static str {
-    match kind {
-        DeviceKind::Core => "core",
-        DeviceKind::Mount => "mount",
-        DeviceKind::Interface => "interface",
-        DeviceKind::Gpu => "gpu",
-        DeviceKind::Process => "process",
-        DeviceKind::Name => "name",
-    }
 }
 
 fn escaped(value: &str) -> String {

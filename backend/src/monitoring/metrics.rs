@@ -142,21 +142,10 @@ pub(crate) fn cluster_seen(cluster: &Cluster, known: &mut BTreeSet<String>) {
     metrics::gauge!("eirene_cluster_nodes", "state" => "available").set(available);
     metrics::gauge!("eirene_cluster_nodes", "state" => "unavailable").set(count(snapshot.nodes.len()) - available);
     for figure in Figure::ALL {
-        let (name, state) = cluster_series(figure);
+        let (name, state) = figure.series();
         let gauge =
             if let Some(state) = state { metrics::gauge!(name, "state" => state) } else { metrics::gauge!(name) };
         gauge.set(figure.of(&snapshot));
-    }
-}
-
-/// The metric that tells a figure of the cluster, and its label `state`, where it has one: what does not add up with others has a name of its own.
-pub(crate) const fn cluster_series(figure: Figure) -> (&'static str, Option<&'static str>) {
-    match figure {
-        Figure::JobsRunning => ("eirene_cluster_jobs", Some("running")),
-        Figure::JobsWaiting => ("eirene_cluster_jobs", Some("waiting")),
-        Figure::GpusHeld => ("eirene_cluster_all_gpus_held", None),
-        Figure::GpusWaiting => ("eirene_cluster_all_gpus_wanted", None),
-        Figure::GpusTotal => ("eirene_cluster_all_gpus_installed", None),
     }
 }
 
@@ -206,7 +195,7 @@ mod tests {
 
     #[test]
     fn gpus_that_are_held_wanted_and_there_are_not_added_up_by_one_name() {
-        let gpus = [Figure::GpusHeld, Figure::GpusWaiting, Figure::GpusTotal].map(cluster_series);
+        let gpus = [Figure::GpusHeld, Figure::GpusWaiting, Figure::GpusTotal].map(Figure::series);
         let listed: BTreeSet<&str> = ALL.iter().map(|Metric(name, ..)| *name).collect();
         assert!(gpus.iter().all(|(name, state)| state.is_none() && listed.contains(name)), "{gpus:?}");
         assert_eq!(gpus.iter().collect::<BTreeSet<_>>().len(), gpus.len(), "{gpus:?}");

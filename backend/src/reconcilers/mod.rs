@@ -22,7 +22,6 @@ mod see;
 mod space_make;
 mod space_policy;
 mod space_usage;
-mod status;
 mod stop;
 mod storage_health;
 mod submit;
@@ -36,7 +35,6 @@ use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
 pub use job_files::JobFiles;
-pub use status::{Health, Status};
 
 use crate::app::App;
 use driver::{Wake, drive};

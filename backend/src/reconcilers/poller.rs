@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use eirene_core::Clock;
 use eirene_core::scheduler::{Jobs, Scheduler, SchedulerError, SchedulerResult};
 
-use super::Status;
 use crate::app::App;
 use crate::monitoring::metrics::cluster_seen;
 use crate::services::cluster::{Cluster, Snapshot};
+use crate::services::health::status::Status;
 use crate::services::nudge::Nudges;
 
 /// Nodes and partitions change slowly.

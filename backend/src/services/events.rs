@@ -16,7 +16,7 @@ use tokio::sync::{Mutex, broadcast};
 use crate::error::AppError;
 use crate::services::actor::Actor;
 use crate::services::audit::{Audit, Look};
-use crate::services::sessions;
+use crate::services::authorize;
 use crate::shared::Shared;
 
 /// Events a slow reader may lag behind before it is brought back from the database.
@@ -281,7 +281,7 @@ impl Events {
         let wanted = match of {
             None => Wanted::Of { user: actor.user.id, files: actor.require(Scope::FilesRead).is_ok() },
             Some((kind, id)) => {
-                let session = sessions::visible(&self.inner.db, actor, kind, id).await?;
+                let session = authorize::visible(&self.inner.db, actor, kind, id).await?;
                 self.inner.audit.looked(actor, &session, Look::Log).await;
                 Wanted::Session { session: session.id, own: session.owner == actor.user.id }
             }

@@ -19,7 +19,7 @@ use tokio::sync::broadcast;
 use crate::error::AppError;
 use crate::services::actor::Actor;
 use crate::services::audit::{Audit, Look};
-use crate::services::sessions;
+use crate::services::authorize;
 use crate::shared::Shared;
 
 /// Longest log kept of one session.
@@ -107,7 +107,7 @@ impl Logs {
     }
 
     async fn visible(&self, actor: &Actor, kind: JobKind, session: SessionId) -> Result<Session, AppError> {
-        let session = sessions::visible(&self.inner.db, actor, kind, session).await?;
+        let session = authorize::visible(&self.inner.db, actor, kind, session).await?;
         self.inner.audit.looked(actor, &session, Look::Log).await;
         Ok(session)
     }

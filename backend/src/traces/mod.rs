@@ -31,7 +31,7 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use crate::config;
-use crate::services::readiness::Trouble;
+use crate::services::health::problem::Trouble;
 
 pub(crate) use exporter::Exporter;
 use firsts::Awaited;

@@ -8,11 +8,9 @@ mod control;
 mod identity;
 mod listener;
 mod pace;
-mod registry;
 #[cfg(test)]
 mod tests;
 
 pub use eirene_tunnel::TunnelStream;
 pub use identity::TunnelIdentity;
 pub use listener::listen;
-pub use registry::{NoTunnel, TunnelRegistry};

@@ -19,6 +19,7 @@ use super::operations::accepted;
 use super::{cursor, wrong};
 use crate::app::App;
 use crate::error::AppError;
+use crate::error::files::FilesTrouble;
 use crate::http::body::{self, some_plain};
 use crate::http::content;
 use crate::http::extract::{Caller, Id};
@@ -30,7 +31,6 @@ use crate::services::files::long::SearchWish;
 use crate::services::files::outflow::{BrokenOff, Outflow};
 use crate::services::files::path::AskedPath;
 use crate::services::files::reading::{Content, ListWish, Reading};
-use crate::services::files::trouble::FilesTrouble;
 
 /// Entries of a page when nothing is said.
 const DEFAULT_LIMIT: u32 = 200;

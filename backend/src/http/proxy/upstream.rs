@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
-use crate::tunnel::{NoTunnel, TunnelRegistry};
+use crate::agents::{NoTunnel, TunnelRegistry};
 
 /// Bytes to and from an app.
 pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}

@@ -22,8 +22,8 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_util::sync::CancellationToken;
 
+use crate::agents::NoTunnel;
 use crate::http::proxy::{ByteStream, Upstreams};
-use crate::tunnel::NoTunnel;
 
 /// Apps that answer in this process.
 #[derive(Clone, Default)]

@@ -8,8 +8,8 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::file::{KindView, called, mode};
+use crate::error::files::FilesTrouble;
 use crate::services::files::path::shown;
-use crate::services::files::trouble::FilesTrouble;
 
 /// Where something lies now.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::services::readiness::{Line, Report};
+use crate::services::health::readiness::{Line, Report};
 
 /// How everything is doing that the portal depends on.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]

@@ -14,8 +14,8 @@ use rustls_pki_types::pem::PemObject as _;
 use x509_parser::parse_x509_certificate;
 
 use super::watch::{Reading, Round};
-use crate::reconcilers::Health;
 use crate::services::cluster::Snapshot;
+use crate::services::health::status::Health;
 use crate::services::storage::judge::{Finding, Severity};
 
 /// Fewer agents that are away are their sessions' business.

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Alerts;
 use super::webhook::{Sent, Webhook};
-use crate::services::readiness::Trouble;
+use crate::services::health::problem::Trouble;
 
 /// A webhook that was away is told of what goes on, of what is over and began within this time, and of the end of whatever it was told of.
 const TOLD_WITHIN: SignedDuration = SignedDuration::from_hours(24);

@@ -18,7 +18,7 @@ use sha2::Sha256;
 
 use super::text::text;
 use crate::config;
-use crate::services::readiness::Trouble;
+use crate::services::health::problem::Trouble;
 
 /// An answer has to come within this time.
 const WAIT: Duration = Duration::from_secs(10);

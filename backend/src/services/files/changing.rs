@@ -10,9 +10,9 @@ use eirene_files_protocol::{
 use serde_json::json;
 
 use super::path::AskedPath;
-use super::trouble::FilesTrouble;
 use super::{Files, Need, Within, answered};
 use crate::error::AppError;
+use crate::error::files::FilesTrouble;
 use crate::services::actor::Actor;
 
 /// From where to where.

@@ -16,9 +16,9 @@ use tokio::time::timeout;
 
 use super::changing::{MoveWish, on_conflict};
 use super::path::{AskedPath, shown};
-use super::trouble::FilesTrouble;
 use super::{Files, Need, Within, answered};
 use crate::error::AppError;
+use crate::error::files::FilesTrouble;
 use crate::files::{Event, Request};
 use crate::services::actor::Actor;
 use crate::services::operations::{Finished, Handle, Left, Operations, part_of};

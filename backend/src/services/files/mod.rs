@@ -9,7 +9,6 @@ pub mod outflow;
 pub mod path;
 pub mod preview;
 pub mod reading;
-pub mod trouble;
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
@@ -23,13 +22,13 @@ use serde_json::json;
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use self::trouble::FilesTrouble;
 use super::actor::Actor;
 use super::audit::Audit;
 use super::spaces::Spaces;
 use super::spaces::access::Reach;
 use crate::config::Config;
 use crate::error::AppError;
+use crate::error::files::FilesTrouble;
 use crate::files::{FilesChannel, FilesError, FilesPool, Owner, Request};
 use crate::places::{Place, Places};
 use crate::shared::Shared;

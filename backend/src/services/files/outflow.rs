@@ -9,8 +9,8 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::Transfer;
-use super::trouble::FilesTrouble;
 use crate::error::AppError;
+use crate::error::files::FilesTrouble;
 use crate::files::{Event, Request};
 
 /// Most bytes taken at once; so many are held for each transfer.

@@ -7,8 +7,8 @@ use eirene_files_protocol::{
 };
 
 use super::path::AskedPath;
-use super::trouble::{FilesTrouble, Kind};
 use super::{Files, Need, answered, wrong_answer};
+use crate::error::files::{FilesTrouble, Kind};
 use crate::error::{AppError, FieldError};
 use crate::places::Place;
 use crate::services::actor::Actor;

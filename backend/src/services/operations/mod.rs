@@ -26,9 +26,9 @@ use super::Page;
 use super::actor::Actor;
 use super::events::{EventKind, Events};
 use super::files::Within;
-use super::files::trouble::FilesTrouble;
 use crate::cause;
 use crate::error::AppError;
+use crate::error::files::FilesTrouble;
 use crate::shared::Shared;
 
 /// Operations of one person that wait or run.

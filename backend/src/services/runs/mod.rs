@@ -23,15 +23,16 @@ use tokio::time::timeout;
 
 use self::rank_log::RankLines;
 pub use self::size::{RunSize, SizeParts};
+use crate::error::files::Kind;
 use crate::error::{AppError, FieldError};
 use crate::services::Page;
 use crate::services::actor::Actor;
+use crate::services::authorize::visible;
 use crate::services::files::Files;
 use crate::services::files::path::AskedPath;
-use crate::services::files::trouble::Kind;
 use crate::services::logs::Logs;
 use crate::services::sessions::start::NewJob;
-use crate::services::sessions::{IdempotencyKey, ListSessions, Sessions, defaults, visible};
+use crate::services::sessions::{IdempotencyKey, ListSessions, Sessions, defaults};
 
 /// Longest wait for what a person's file process sees of a run's file.
 const FILE_WAIT: Duration = Duration::from_secs(2);

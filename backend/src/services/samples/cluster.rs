@@ -44,6 +44,17 @@ impl Figure {
         }
     }
 
+    /// The metric that tells it to Prometheus, and its label `state`, where it has one: what does not add up with others has a name of its own.
+    pub(crate) const fn series(self) -> (&'static str, Option<&'static str>) {
+        match self {
+            Self::JobsRunning => ("eirene_cluster_jobs", Some("running")),
+            Self::JobsWaiting => ("eirene_cluster_jobs", Some("waiting")),
+            Self::GpusHeld => ("eirene_cluster_all_gpus_held", None),
+            Self::GpusWaiting => ("eirene_cluster_all_gpus_wanted", None),
+            Self::GpusTotal => ("eirene_cluster_all_gpus_installed", None),
+        }
+    }
+
     /// The figure whose series in the store has this name.
     pub(super) fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|figure| figure.name() == name)

@@ -16,9 +16,9 @@ use super::store::{Kept, Record, RoundState, ScanFile};
 use super::tree::{Directory, above};
 use super::{Line, Scans, blocking, done};
 use crate::error::AppError;
+use crate::error::files::{FilesTrouble, Kind};
 use crate::services::files::long::skipped;
 use crate::services::files::path::shown;
-use crate::services::files::trouble::{FilesTrouble, Kind};
 use crate::services::files::{Within, answered};
 use crate::services::operations::{Finished, Handle};
 

@@ -25,6 +25,7 @@ use crate::error::{AppError, FieldError};
 use crate::services::Page;
 use crate::services::actor::Actor;
 use crate::services::audit::{Audit, Look};
+use crate::services::authorize::visible;
 use crate::services::cluster::overview::Overview;
 use crate::services::events::Events;
 use crate::services::nudge::Nudges;
@@ -98,15 +99,6 @@ pub struct AdoptedJob {
     pub uid: u32,
     /// When it was last seen.
     pub seen_at: jiff::Timestamp,
-}
-
-/// The session, or the run, if `actor` may see it: its owner and admins may. Neither is ever taken for the other.
-pub(crate) async fn visible(db: &Db, actor: &Actor, kind: JobKind, id: SessionId) -> Result<Session, AppError> {
-    let session = db.session(id).await?.filter(|session| session.kind() == kind).ok_or(AppError::NotFound)?;
-    if session.owner != actor.user.id && !actor.acts_as_admin() {
-        return Err(AppError::NotFound);
-    }
-    Ok(session)
 }
 
 impl Sessions {

@@ -25,10 +25,10 @@ use serde_json::json;
 
 pub use self::flow::{Quiet, discard};
 use super::actor::{Actor, Via};
-use super::files::trouble::{FilesTrouble, Kind};
 use super::files::{Files, Need, Transfer, Within, answered};
 use crate::cause;
 use crate::error::AppError;
+use crate::error::files::{FilesTrouble, Kind};
 use crate::shared::Shared;
 
 /// The largest upload, bytes: the largest file there can be.

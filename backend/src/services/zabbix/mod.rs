@@ -20,14 +20,14 @@ use eirene_database::Db;
 use eirene_zabbix::{Api, Limits, Psk, Sender, TlsFiles};
 use jiff::SignedDuration;
 
+use crate::agents::TunnelRegistry;
 use crate::config::{self, ZabbixTls};
 use crate::error::AppError;
 use crate::services::cluster::Cluster;
-use crate::services::readiness::Trouble;
+use crate::services::health::problem::Trouble;
 use crate::services::samples::Samples;
 use crate::services::upkeep::Upkeep;
 use crate::shared::Shared;
-use crate::tunnel::TunnelRegistry;
 use items::{BACK, METRICS, Round, Seen};
 use outbox::Outbox;
 use reading::Cache;

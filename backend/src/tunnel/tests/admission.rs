@@ -5,9 +5,9 @@ use eirene_core::{Clock as _, Role, SessionId};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
+use crate::agents::NoTunnel;
 use crate::services::cluster::Snapshot;
 use crate::testing::snapshot;
-use crate::tunnel::NoTunnel;
 
 #[tokio::test]
 async fn an_agent_comes_in_says_ready_and_its_app_is_reached() {

@@ -10,7 +10,8 @@ use jiff::SignedDuration;
 use super::{HOSTILE, Result, Samples};
 use crate::http::portal::views::health::{HealthFragment, HealthPage, HealthView};
 use crate::http::portal::views::layout::Place;
-use crate::services::readiness::{Answered, Dependency, Line, Report, Trouble};
+use crate::services::health::problem::Trouble;
+use crate::services::health::readiness::{Answered, Dependency, Line, Report};
 
 impl Samples {
     /// The admins' page of health.

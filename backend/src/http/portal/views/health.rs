@@ -9,7 +9,8 @@ use super::format::Time;
 use super::layout::{Layout, Tone};
 use super::session::{Chip, sentence};
 use crate::http::portal::pages::Page;
-use crate::services::readiness::{Answered, Dependency, Line, Report, Trouble};
+use crate::services::health::problem::Trouble;
+use crate::services::health::readiness::{Answered, Dependency, Line, Report};
 
 /// One thing the portal depends on.
 #[derive(Debug, Clone, Serialize)]

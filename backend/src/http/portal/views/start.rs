@@ -18,8 +18,8 @@ use super::verdict::Verdict;
 use super::{Choice, Field, FormError, format};
 use crate::http::portal::pages::Page;
 use crate::services::cluster::ClusterView;
-use crate::services::sessions::out_of_range;
 use crate::services::sessions::defaults;
+use crate::services::sessions::out_of_range;
 use crate::services::spaces::HomeTrouble;
 use crate::services::spaces::in_sessions::{InSession, InSessions};
 

@@ -7,7 +7,8 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::config::Config;
 use crate::services::alerts::webhook::Webhook;
-use crate::services::readiness::{Dependency, Trouble};
+use crate::services::health::problem::Trouble;
+use crate::services::health::readiness::Dependency;
 
 /// Somebody who is told: answers with these statuses, one after the other, and gives what was sent.
 async fn receiver(statuses: &'static [u16]) -> (String, tokio::task::JoinHandle<Vec<String>>) {

@@ -10,7 +10,6 @@ use serde::Deserialize;
 
 use super::Trouble;
 use super::expression::{FOLD, tag};
-use crate::monitoring::exposition::device_label;
 use crate::outward::short;
 use crate::services::samples::history::Spans;
 use crate::services::samples::{Figure, name};
@@ -169,7 +168,7 @@ pub(super) fn lines(bytes: &[u8], metric: Metric, spans: Spans) -> Result<Vec<To
 /// Whose series it is, where it is one of ours: labels that the site has taken away leave none.
 fn whose(found: &Found<'_>, metric: Metric) -> Option<(NodeName, Series)> {
     let node = NodeName::try_from(found.metric.get("node")?.as_ref()).ok()?;
-    let device = metric.devices().first().and_then(|kind| found.metric.get(device_label(*kind)));
+    let device = metric.devices().first().and_then(|kind| found.metric.get(kind.label()));
     let text = match device.filter(|device| !device.is_empty()) {
         Some(device) => format!("{}/{device}", metric.name()),
         None => metric.name().to_owned(),

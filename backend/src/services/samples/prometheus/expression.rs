@@ -9,10 +9,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use eirene_core::SessionId;
-use eirene_monitoring::Metric;
+use eirene_monitoring::{DeviceKind, Metric};
 
-use crate::monitoring::exposition::device_label;
-use crate::monitoring::metrics::cluster_series;
 use crate::services::samples::Figure;
 
 /// The label that says which fold a value is, or which figure.
@@ -40,7 +38,7 @@ impl Selector {
     /// One metric of a session in spans of `step_ms`, in each of [`FOLDS`].
     pub(super) fn metric(&self, session: SessionId, metric: Metric, step_ms: i64) -> String {
         let (name, labels) = (metric.prometheus(), &self.labels);
-        let device = metric.devices().first().copied().map(device_label);
+        let device = metric.devices().first().copied().map(DeviceKind::label);
         let mut selector = format!("{name}{{session=\"{session}\"{labels},exported_session=\"\",exported_node=\"\"");
         let mut by = "node".to_owned();
         if let Some(device) = device {
@@ -60,7 +58,7 @@ impl Selector {
         let by = "by (job,instance)";
         let good = format!("sum {by} (eirene_scheduler_reachable{}) == 1", self.braced(""));
         let figure = |figure: Figure| {
-            let (name, state) = cluster_series(figure);
+            let (name, state) = figure.series();
             let matcher = state.map(|state| format!("state=\"{state}\"")).unwrap_or_default();
             let told = format!("sum {by} ({name}{})", self.braced(&matcher));
             let seen = format!("{told} and on (job,instance) ({good})");
@@ -77,7 +75,7 @@ impl Selector {
 
 /// What a figure of the cluster is called in the label [`FOLD`].
 pub(super) fn tag(figure: Figure) -> String {
-    match cluster_series(figure) {
+    match figure.series() {
         (name, Some(state)) => format!("{name}/{state}"),
         (name, None) => name.to_owned(),
     }

@@ -7,7 +7,6 @@ use eirene_core::SessionId;
 use eirene_monitoring::{Group, Metric, NodeName, Series};
 use eirene_monitoring_store::{Options, Sample, Store};
 
-use crate::monitoring::exposition::device_label;
 use crate::services::samples::history::{BuiltIn, History};
 use crate::services::samples::{Chart, Line, chart, ingest, name};
 
@@ -38,7 +37,7 @@ impl Given {
             ("instance".to_owned(), "portal".to_owned()),
         ]);
         if let (Some(device), Some(kind)) = (series.device(), series.metric().devices().first()) {
-            labels.insert(device_label(*kind).to_owned(), device.to_string());
+            labels.insert(kind.label().to_owned(), device.to_string());
         }
         Self { series, node: node.to_owned(), labels, samples: samples.to_vec() }
     }

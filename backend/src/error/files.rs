@@ -5,7 +5,7 @@ use eirene_core::launcher::LauncherError;
 use eirene_files_protocol::{Code, Problem, ProtocolError};
 use eirene_words::{say, say_with};
 
-use crate::error::AppError;
+use super::AppError;
 use crate::files::FilesError;
 
 /// What kind of trouble; each is another answer.

@@ -79,12 +79,12 @@ struct Live {
 }
 
 /// A connection's place in the register; dropped, the place is free.
-pub(super) struct Registration {
+pub(crate) struct Registration {
     registry: TunnelRegistry,
     session: SessionId,
     serial: u64,
     /// Cancelled when the connection is to end.
-    pub(super) closing: CancellationToken,
+    pub(crate) closing: CancellationToken,
 }
 
 impl Drop for Registration {
@@ -104,7 +104,7 @@ impl TunnelRegistry {
     }
 
     /// Puts a connection in, which this thread carries; the one that was there before is closed.
-    pub(super) fn insert(
+    pub(crate) fn insert(
         &self,
         session: SessionId,
         (job_id, restart_count): (u32, u32),
@@ -175,7 +175,7 @@ impl TunnelRegistry {
     }
 
     /// Wakes the poller because of this session: at once, or when its turn has come.
-    pub(super) fn nudge_poll(&self, session: SessionId, nudges: &Nudges) {
+    pub(crate) fn nudge_poll(&self, session: SessionId, nudges: &Nudges) {
         let now = Instant::now();
         match self.turns().take(session, now) {
             Some(at) if at <= now => nudges.poll().notify_one(),
