@@ -4,18 +4,16 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use eirene_core::file_work::Operation;
 use eirene_core::launcher::Launcher;
 use eirene_core::scheduler::Scheduler;
 use eirene_core::storage::SharedStorage;
-use eirene_core::{Clock, JobKind, UserId};
+use eirene_core::{Clock, UserId};
 use eirene_database::Db;
 use tokio_util::sync::CancellationToken;
 
 use crate::agents::TunnelRegistry;
 use crate::config::Config;
 use crate::files::{FilesPool, Limits};
-use crate::http::view::{AlertView, OperationView, RunView, SessionView, SpaceView};
 use crate::places::Places;
 use crate::services::access::Access;
 use crate::services::accounts::Accounts;
@@ -208,7 +206,6 @@ impl App {
             events: events.clone(),
             storage: storage.clone(),
             groups: Arc::clone(&groups),
-            show: Arc::new(|seen| serde_json::to_value(SpaceView::from(seen)).unwrap_or_default()),
             nudges: nudges.clone(),
         };
         let spaces = Spaces::new(parts, &config);
@@ -243,9 +240,7 @@ impl App {
             audit: audit.clone(),
         };
         let files = Files::new(parts, &config);
-        let show =
-            |operation: &Operation| serde_json::to_value(OperationView::from(operation.clone())).unwrap_or_default();
-        let operations = Operations::new(db.clone(), clock.clone(), events.clone(), Arc::new(show));
+        let operations = Operations::new(db.clone(), clock.clone(), events.clone());
         let kept = config.server.state_dir.join("scans");
         let scans = Scans::new(db.clone(), clock.clone(), files.clone(), spaces.clone(), operations.clone(), kept);
         let parts = crate::services::old_files::Parts {
@@ -276,7 +271,6 @@ impl App {
             audit: audit.clone(),
             events: events.clone(),
             samples: samples.clone(),
-            show: Arc::new(|listed| serde_json::to_value(AlertView::from(listed)).unwrap_or_default()),
         };
         let alerts = Alerts::new(parts, &config.alerts);
         let upkeep = Upkeep::new(crate::services::upkeep::Parts {
@@ -310,9 +304,7 @@ impl App {
             tunnels: tunnels.clone(),
         });
         let projects = Projects::new(Arc::clone(&scheduler), clock.clone());
-        let shown = Arc::clone(&config);
         let nodes = NodeReports::default();
-        let copying = nodes.clone();
         let sessions = Sessions::new(crate::services::sessions::Parts {
             db: db.clone(),
             clock: clock.clone(),
@@ -326,16 +318,6 @@ impl App {
             spaces: spaces.clone(),
             projects: projects.clone(),
             most_runs: config.limits.live_runs,
-            show: Arc::new(move |session| {
-                let copied = copying.copied(session);
-                let view = match session.kind() {
-                    JobKind::Session => {
-                        serde_json::to_value(SessionView::new(session, &shown).with_copied(copied.as_ref()))
-                    }
-                    JobKind::Run => serde_json::to_value(RunView::new(session).with_copied(copied.as_ref())),
-                };
-                view.unwrap_or(serde_json::Value::Null)
-            }),
         });
         let runs = Runs::new(sessions.clone(), logs.clone(), files.clone());
         let access = Access::new(db.clone(), clock.clone(), audit.clone(), Some(Arc::clone(&file_processes)));

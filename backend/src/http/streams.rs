@@ -6,20 +6,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use eirene_core::{JobKind, SessionId, UserId};
+use eirene_core::{JobKind, Session, SessionId, UserId};
 use eirene_words::say;
+use futures_util::future::ready;
 use futures_util::stream::{self, Stream, StreamExt as _};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use serde::Serialize;
 
 use super::problem::{HttpError, Problem};
+use super::view::{AlertView, OperationView, RunView, SessionView, SpaceView};
 use crate::app::App;
 use crate::error::{AppError, FieldError};
 use crate::places::{Place, Places};
 use crate::services::access::{Grant, Ticket};
 use crate::services::actor::Actor;
+use crate::services::events::{Event, EventKind, Fact};
 
 /// A comment is sent this often, so that nobody in between takes the connection for dead.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -74,16 +78,71 @@ pub async fn events(
         Wanted::One(kind, id) => app.events.subscribe(actor, Some((kind, id)), last_id).await?,
         Wanted::All => app.events.subscribe_all(actor, last_id).await?,
     };
-    let first = stream::once(async { Ok::<_, Infallible>(Event::default().retry(COME_BACK)) });
-    let rest = events.map(|event| {
-        let shown = Event::default().event(event.kind.as_str()).data(event.data.to_string());
-        Ok(match event.id {
-            Some(id) => shown.id(id.to_string()),
-            None => shown,
-        })
+    let first = stream::once(async { Ok::<_, Infallible>(sse::Event::default().retry(COME_BACK)) });
+    let shown = app.clone();
+    let rest = events.then(move |event| {
+        let app = shown.clone();
+        async move {
+            let data =
+                data(&app, &event).await.inspect_err(|error| tracing::warn!(%error, "An event cannot be shown"))?;
+            Ok::<_, AppError>(data.map(|data| {
+                let shown = sse::Event::default().event(event.kind.as_str()).data(data);
+                match event.id {
+                    Some(id) => shown.id(id.to_string()),
+                    None => shown,
+                }
+            }))
+        }
     });
+    // Where the database is away the stream ends; the browser comes back and goes on after the last event that it has.
+    let rest = rest.take_while(|shown| ready(shown.is_ok())).filter_map(|shown| ready(shown.ok().flatten())).map(Ok);
     let stream = first.chain(rest).take_until(end(app, grant, place));
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+}
+
+/// What the API shows of an event; nothing where what it is about is gone.
+async fn data(app: &App, event: &Event) -> Result<Option<String>, AppError> {
+    let view = match &event.fact {
+        Fact::Session(session) => Some(job(app, session)?),
+        Fact::Operation(operation) => Some(text(&OperationView::from((**operation).clone()))?),
+        Fact::Space(seen) => Some(text(&SpaceView::from((**seen).clone()))?),
+        Fact::Alert(listed) => Some(text(&AlertView::from(&**listed))?),
+        Fact::Small(value) => Some(value.to_string()),
+        Fact::Kept(id) => match event.kind {
+            EventKind::State => match event.session {
+                Some(id) => app.sessions.as_it_is(id).await?.map(|session| job(app, &session)).transpose()?,
+                None => None,
+            },
+            EventKind::Operation => match id.parse() {
+                Ok(id) => app.operations.as_it_is(id).await?.map(|of| text(&OperationView::from(of))).transpose()?,
+                Err(_) => None,
+            },
+            EventKind::Alert => match id.parse() {
+                Ok(id) => app.alerts.as_it_is(id).await?.map(|listed| text(&AlertView::from(&listed))).transpose()?,
+                Err(_) => None,
+            },
+            // Spaces and measurements are not kept: whoever comes later reads them.
+            EventKind::Sample
+            | EventKind::Log
+            | EventKind::Nodes
+            | EventKind::Scratch
+            | EventKind::Space
+            | EventKind::Notice => None,
+        },
+    };
+    Ok(view)
+}
+
+fn job(app: &App, session: &Session) -> Result<String, AppError> {
+    let copied = app.nodes.copied(session);
+    match session.kind() {
+        JobKind::Session => text(&SessionView::new(session, &app.config).with_copied(copied.as_ref())),
+        JobKind::Run => text(&RunView::new(session).with_copied(copied.as_ref())),
+    }
+}
+
+fn text(view: &impl Serialize) -> Result<String, AppError> {
+    serde_json::to_string(view).map_err(|error| AppError::Internal(error.into()))
 }
 
 /// The log so far, and what is added to it.

@@ -6,17 +6,20 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use eirene_core::{Clock, JobKind, Scope, SessionId, UserId};
+use eirene_core::file_work::Operation;
+use eirene_core::{Clock, JobKind, Scope, Session, SessionId, UserId};
 use eirene_database::Db;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::{Mutex, broadcast};
 
 use crate::error::AppError;
 use crate::services::actor::Actor;
+use crate::services::alerts::Listed;
 use crate::services::audit::{Audit, Look};
 use crate::services::authorize;
+use crate::services::spaces::SpaceSeen;
 use crate::shared::Shared;
 
 /// Events a slow reader may lag behind before it is brought back from the database.
@@ -27,7 +30,7 @@ const BATCH: u32 = 200;
 /// What an event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventKind {
-    /// A session or a run changed; the data is what the API shows of it.
+    /// A session or a run changed.
     State,
     /// A measurement of a running session.
     Sample,
@@ -35,14 +38,14 @@ pub enum EventKind {
     Log,
     /// What runs on a session's nodes changed.
     Nodes,
-    /// More has been copied to a session's scratch, or from it; the data is what the API shows of the session.
+    /// More has been copied to a session's scratch, or from it.
     Scratch,
     /// Work on files goes on, or is over.
     Operation,
-    /// What is known of a space changed; the data is what the API shows of it.
+    /// What is known of a space changed.
     Space,
-    /// An alert was raised, is known of, or is over; the data is what the API shows of it. One of a session that has no owner here is told to
-    /// others than whose session it is: they have silenced it.
+    /// An alert was raised, is known of, or is over. One of a session that has no owner here is told to others than whose session it is: they
+    /// have silenced it.
     Alert,
     /// A message for people.
     Notice,
@@ -91,6 +94,53 @@ impl EventKind {
     }
 }
 
+/// What an event says. It becomes what the API shows where it is delivered, so that the table holds nothing of how something is shown.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fact {
+    /// The session or run as it is now.
+    Session(Box<Session>),
+    /// The operation as it is now.
+    Operation(Box<Operation>),
+    /// What is known of the space now.
+    Space(Box<SpaceSeen>),
+    /// The alert as it is now.
+    Alert(Box<Listed>),
+    /// The same read back from the table, where it is named by its id alone. Whoever delivers the event reads how it is by then.
+    Kept(String),
+    /// A measurement, lines of a log, a message.
+    Small(Value),
+}
+
+impl Fact {
+    /// What the table keeps.
+    fn stored(&self) -> Value {
+        match self {
+            Self::Session(session) => json!({"id": session.id, "version": session.version}),
+            Self::Operation(operation) => json!({"id": operation.id}),
+            Self::Space(seen) => json!({"id": seen.space.id}),
+            Self::Alert(listed) => json!({"id": listed.known.alert.id}),
+            Self::Kept(id) => json!({"id": id}),
+            Self::Small(value) => value.clone(),
+        }
+    }
+
+    /// What the table kept. Earlier versions wrote all that the API showed, with the id in it.
+    fn read_back(kind: EventKind, stored: Value) -> Option<Self> {
+        match kind {
+            EventKind::State | EventKind::Scratch | EventKind::Operation | EventKind::Space | EventKind::Alert => {
+                stored["id"].as_str().map(|id| Self::Kept(id.to_owned()))
+            }
+            EventKind::Sample | EventKind::Log | EventKind::Nodes | EventKind::Notice => Some(Self::Small(stored)),
+        }
+    }
+}
+
+impl From<Value> for Fact {
+    fn from(value: Value) -> Self {
+        Self::Small(value)
+    }
+}
+
 /// One event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
@@ -102,8 +152,8 @@ pub struct Event {
     pub owner: Option<UserId>,
     /// What it is about.
     pub kind: EventKind,
-    /// Content.
-    pub data: Value,
+    /// What it says.
+    pub fact: Fact,
     /// When.
     pub at: Timestamp,
 }
@@ -226,11 +276,12 @@ impl Events {
         kind: EventKind,
         session: Option<SessionId>,
         owner: Option<UserId>,
-        data: Value,
+        fact: impl Into<Fact>,
     ) -> bool {
+        let fact = fact.into();
         let at = self.inner.clock.now();
         let _order = self.inner.order.lock().await;
-        let id = match self.inner.db.append_event(session, owner, kind.as_str(), &data, at).await {
+        let id = match self.inner.db.append_event(session, owner, kind.as_str(), &fact.stored(), at).await {
             Ok(id) => Some(id),
             Err(error) => {
                 tracing::warn!(%error, "An event could not be kept");
@@ -238,14 +289,15 @@ impl Events {
             }
         };
         let kept = id.is_some();
-        self.pass_on(Event { id, session, owner, kind, data, at });
+        self.pass_on(Event { id, session, owner, kind, fact, at });
         kept
     }
 
     /// Passes an event on without keeping it.
-    pub fn publish_transient(&self, kind: EventKind, session: Option<SessionId>, owner: UserId, data: Value) {
+    pub fn publish_transient(&self, kind: EventKind, session: Option<SessionId>, owner: UserId, fact: impl Into<Fact>) {
+        let fact = fact.into();
         let at = self.inner.clock.now();
-        self.pass_on(Event { id: None, session, owner: Some(owner), kind, data, at });
+        self.pass_on(Event { id: None, session, owner: Some(owner), kind, fact, at });
     }
 
     /// Who listens now for what is of files. For those who tell something to some people only: who may hear it has to be asked one by one, and
@@ -364,14 +416,10 @@ impl Reader {
         self.behind = batch.len() == BATCH as usize;
         for stored in batch {
             self.last_id = stored.id;
-            let event = Event {
-                id: Some(stored.id),
-                session: stored.session,
-                owner: stored.owner,
-                kind: EventKind::from_stored(&stored.kind),
-                data: stored.data,
-                at: stored.at,
-            };
+            let kind = EventKind::from_stored(&stored.kind);
+            let Some(fact) = Fact::read_back(kind, stored.data) else { continue };
+            let (session, owner, at) = (stored.session, stored.owner, stored.at);
+            let event = Event { id: Some(stored.id), session, owner, kind, fact, at };
             if self.wanted.includes(&event) {
                 self.backlog.push_back(event);
             }
@@ -383,10 +431,26 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use eirene_core::Role;
-    use serde_json::json;
 
     use super::*;
     use crate::testing::{PATIENCE, TestApp};
+
+    impl Fact {
+        pub(crate) fn small(&self) -> &Value {
+            let Self::Small(value) = self else { panic!("{self:?}") };
+            value
+        }
+
+        pub(crate) fn alert(&self) -> &Listed {
+            let Self::Alert(listed) = self else { panic!("{self:?}") };
+            listed
+        }
+
+        pub(crate) fn session(&self) -> &Session {
+            let Self::Session(session) = self else { panic!("{self:?}") };
+            session
+        }
+    }
 
     async fn publish(events: &Events, owner: Option<UserId>, number: i64) {
         events.publish(EventKind::Notice, None, owner, json!(number)).await;
@@ -395,7 +459,7 @@ mod tests {
     async fn numbers(stream: &mut BoxStream<'static, Event>, count: usize) -> Vec<i64> {
         let taken = stream.take(count).collect::<Vec<Event>>();
         let taken = tokio::time::timeout(PATIENCE, taken).await.expect("events come");
-        taken.into_iter().map(|event| event.data.as_i64().unwrap()).collect()
+        taken.into_iter().map(|event| event.fact.small().as_i64().unwrap()).collect()
     }
 
     #[tokio::test]

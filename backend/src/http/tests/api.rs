@@ -369,6 +369,35 @@ async fn events_arrive_and_are_taken_up_again() {
 }
 
 #[tokio::test]
+async fn kept_events_are_facts_and_shown_as_things_are() {
+    let server = Server::start().await;
+    let ada = server.ada().await;
+    let made = server.portal(start(&wish()).bearer(&ada)).await.json();
+    let db = &server.test.app.db;
+    let kept = db.events_after(0, 10).await.unwrap();
+    let [first] = &kept[..] else { panic!("{kept:?}") };
+    assert_eq!(first.data, json!({"id": made["id"], "version": 1}));
+    // Earlier versions kept what they showed.
+    let shown = json!({"id": made["id"], "name": "as it was", "state": "starting"});
+    let (session, owner, at) = (first.session, first.owner, first.at);
+    db.append_event(session, owner, "state", &shown, at).await.unwrap();
+    // What is gone, and what makes no sense, is left out.
+    for (kind, id) in [("alert", "01890000-0000-7000-8000-000000000000"), ("operation", "x"), ("state", "x")] {
+        db.append_event(None, owner, kind, &json!({"id": id}), at).await.unwrap();
+    }
+    db.append_event(None, owner, "state", &json!({"name": "of nothing"}), at).await.unwrap();
+    db.append_event(None, owner, "notice", &json!({"code": "end"}), at).await.unwrap();
+    let ask = Ask::get("/api/v1/events").bearer(&ada).with("last-event-id", &first.id.to_string());
+    let text = read_until(&mut server.open(ask.to(PORTAL)).await.into_body(), "\"code\":\"end\"").await;
+    let data: Vec<Value> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(data, [made, json!({"code": "end"})]);
+}
+
+#[tokio::test]
 async fn a_log_is_read_and_followed() {
     let server = Server::start().await;
     let (ada, grace) = (server.ada().await, server.grace().await);

@@ -280,8 +280,7 @@ async fn what_was_measured_when_the_portal_ended_is_gone_on_with_and_not_measure
     // Another portal finds what the first has left, as after a kill: nothing told it to end.
     let app = &server.test.app;
     let clock: Arc<dyn eirene_core::Clock> = Arc::clone(&app.clock);
-    let operations =
-        Operations::new(app.db.clone(), Arc::clone(&clock), app.events.clone(), Arc::new(|_: &_| json!({})));
+    let operations = Operations::new(app.db.clone(), Arc::clone(&clock), app.events.clone());
     let kept = app.config.server.state_dir.join("scans");
     let next = Scans::new(app.db.clone(), clock, app.files.clone(), app.spaces.clone(), operations, kept);
     assert_eq!(next.go_on().await, 1);

@@ -22,7 +22,7 @@ use eirene_core::{AlertId, Clock, Scope, Sentence, Session, SessionId, SilenceId
 use eirene_database::{Db, DbError};
 use eirene_words::{say, say_with};
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::Mutex;
 
 use crate::config;
@@ -30,7 +30,7 @@ use crate::error::{AppError, FieldError};
 use crate::services::Page;
 use crate::services::actor::Actor;
 use crate::services::audit::{Audit, by_system};
-use crate::services::events::{EventKind, Events};
+use crate::services::events::{EventKind, Events, Fact};
 use crate::services::samples::Samples;
 use crate::shared::Shared;
 use rules::Settings;
@@ -58,9 +58,6 @@ const BEHIND: &str = "behind";
 /// What an alert is about where most nodes are off by the same: the portal's clock. No node is called so.
 const PORTAL_CLOCK: &str = "portal/clock";
 
-/// What an alert is shown as in events.
-pub(crate) type Show = Arc<dyn Fn(&Listed) -> Value + Send + Sync>;
-
 /// What the service is made of.
 pub struct Parts {
     /// Database.
@@ -73,8 +70,6 @@ pub struct Parts {
     pub events: Events,
     /// Samples.
     pub samples: Samples,
-    /// What an alert is shown as in events.
-    pub show: Show,
 }
 
 /// An alert as it is told.
@@ -287,8 +282,7 @@ impl Alerts {
         let is_hidden = silences.iter().any(|silence| silence.hides(alert, now) && !is_awaited(silence));
         let (session, owner) = (alert.session, alert.owner.filter(|_| !is_hidden));
         let listed = self.listed(known, None, &silences);
-        let data = (self.inner.parts.show)(&listed);
-        self.inner.parts.events.publish(EventKind::Alert, session, owner, data).await;
+        self.inner.parts.events.publish(EventKind::Alert, session, owner, Fact::Alert(Box::new(listed))).await;
     }
 
     /// As `reader` sees it; nobody in particular sees what is silenced for everybody.
@@ -331,6 +325,13 @@ impl Alerts {
         }
         let silences = self.db().silences(None, self.now()).await?;
         Ok(self.listed(known, Some(actor.user.id), &silences))
+    }
+
+    /// One as it is now, for whoever has been told of it.
+    pub(crate) async fn as_it_is(&self, id: AlertId) -> Result<Option<Listed>, AppError> {
+        let Some(known) = self.db().alert(id).await? else { return Ok(None) };
+        let silences = self.db().silences(None, self.now()).await?;
+        Ok(Some(self.listed(known, None, &silences)))
     }
 
     /// Alerts about a session or run, the latest first. The caller has asked whether it may be seen.

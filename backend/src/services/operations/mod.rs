@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use self::findings::Findings;
 use super::Page;
 use super::actor::Actor;
-use super::events::{EventKind, Events};
+use super::events::{EventKind, Events, Fact};
 use super::files::Within;
 use crate::cause;
 use crate::error::AppError;
@@ -49,9 +49,6 @@ pub fn part_of(operation: OperationId, number: usize) -> PartId {
     PartId(id)
 }
 
-/// Turns an operation into what its owner is told.
-pub type Show = Arc<dyn Fn(&Operation) -> Value + Send + Sync>;
-
 /// Operations. Cheap to clone.
 #[derive(Clone)]
 pub struct Operations {
@@ -62,7 +59,6 @@ struct Inner {
     db: Db,
     clock: Arc<dyn Clock>,
     events: Events,
-    show: Show,
     live: Mutex<HashMap<OperationId, Live>>,
     /// By person, those of work that nobody waits for apart.
     turns: Mutex<HashMap<(UserId, bool), Arc<Semaphore>>>,
@@ -114,13 +110,12 @@ pub struct Finished {
 }
 
 impl Operations {
-    /// Operations kept in `db`; `show` is what events carry.
-    pub fn new(db: Db, clock: Arc<dyn Clock>, events: Events, show: Show) -> Self {
+    /// Operations kept in `db`.
+    pub fn new(db: Db, clock: Arc<dyn Clock>, events: Events) -> Self {
         let inner = Inner {
             db,
             clock,
             events,
-            show,
             live: Mutex::default(),
             turns: Mutex::default(),
             results: Mutex::default(),
@@ -199,6 +194,11 @@ impl Operations {
         actor.require(Scope::FilesRead)?;
         let row = self.inner.db.operation(id).await?.filter(|row| row.user == actor.user.id);
         row.map(|row| self.inner.as_of_now(row)).ok_or(AppError::NotFound)
+    }
+
+    /// One as it is now, for whoever has been told of it.
+    pub(crate) async fn as_it_is(&self, id: OperationId) -> Result<Option<Operation>, AppError> {
+        Ok(self.inner.db.operation(id).await?.map(|row| self.inner.as_of_now(row)))
     }
 
     /// Asks one of one's own to end. One that is over stays as it is, but nobody goes on with what it left.
@@ -351,8 +351,8 @@ impl Handle {
             let progress = json!({"entries": progress.entries, "bytes": progress.bytes});
             Operation { state: live.state, progress, ..self.operation.clone() }
         };
-        let data = (self.inner.show)(&shown);
-        self.inner.events.publish_transient(EventKind::Operation, None, self.operation.user, data);
+        let fact = Fact::Operation(Box::new(shown));
+        self.inner.events.publish_transient(EventKind::Operation, None, self.operation.user, fact);
     }
 
     async fn carry_out<F>(self, work: impl FnOnce(Self) -> F + Send + 'static)
@@ -442,7 +442,7 @@ impl Handle {
         }
         self.inner.let_go(&self.earlier);
         let over = Operation { state, progress: summary, problem, ended_at: Some(ended_at), ..self.operation.clone() };
-        let data = (self.inner.show)(&over);
-        self.inner.events.publish(EventKind::Operation, None, Some(over.user), data).await;
+        let user = over.user;
+        self.inner.events.publish(EventKind::Operation, None, Some(user), Fact::Operation(Box::new(over))).await;
     }
 }

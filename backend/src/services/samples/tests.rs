@@ -282,8 +282,12 @@ async fn who_looks_at_a_session_is_told_its_samples() {
     test.app.samples.ingest(session.id).take(&text).await;
     let event = events.next().await.unwrap();
     assert_eq!((event.kind, event.id), (EventKind::Sample, None));
-    assert_eq!(event.data["node"], "c1");
-    assert_eq!(event.data["samples"], serde_json::json!({"memory_bytes": 7.0}), "totals only: the rest is asked for");
+    assert_eq!(event.fact.small()["node"], "c1");
+    assert_eq!(
+        event.fact.small()["samples"],
+        serde_json::json!({"memory_bytes": 7.0}),
+        "totals only: the rest is asked for"
+    );
 }
 
 proptest! {

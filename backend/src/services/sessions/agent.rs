@@ -8,7 +8,7 @@ use super::change::advance;
 use super::reasons::ScratchTrouble;
 use super::{Sessions, reasons};
 use crate::error::AppError;
-use crate::services::events::EventKind;
+use crate::services::events::{EventKind, Fact};
 
 impl Sessions {
     /// The agent is there and starts the app.
@@ -113,8 +113,8 @@ impl Sessions {
 
     /// More has been copied to the session's scratch, or from it: tells the open pages, and writes nothing down.
     pub(crate) fn tell_copied(&self, session: &Session) {
-        let data = (self.parts.show)(session);
-        self.parts.events.publish_transient(EventKind::Scratch, Some(session.id), session.owner, data);
+        let fact = Fact::Session(Box::new(session.clone()));
+        self.parts.events.publish_transient(EventKind::Scratch, Some(session.id), session.owner, fact);
     }
 
     /// Nothing has been heard of the agent for a while; its job may well go on.

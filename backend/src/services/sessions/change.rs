@@ -5,7 +5,7 @@ use eirene_words::say;
 
 use super::Sessions;
 use crate::error::AppError;
-use crate::services::events::EventKind;
+use crate::services::events::{EventKind, Fact};
 
 /// How often a change that lost the race is tried again.
 const TRIES: u32 = 16;
@@ -56,8 +56,8 @@ impl Sessions {
 
     /// Tells the open pages what a session is now.
     pub(super) async fn publish(&self, session: &Session) {
-        let data = (self.parts.show)(session);
-        self.parts.events.publish(EventKind::State, Some(session.id), Some(session.owner), data).await;
+        let fact = Fact::Session(Box::new(session.clone()));
+        self.parts.events.publish(EventKind::State, Some(session.id), Some(session.owner), fact).await;
     }
 }
 

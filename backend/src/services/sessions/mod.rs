@@ -15,7 +15,7 @@ use eirene_core::audit::NewAuditEvent;
 use eirene_core::{Clock, Desired, JobKind, Scope, Session, SessionId, SessionState};
 use eirene_database::{Db, StateFilter};
 use eirene_words::say;
-use serde_json::{Value, json};
+use serde_json::json;
 
 pub use fits::{fits, out_of_range};
 pub use start::{IdempotencyKey, StartSession, defaults};
@@ -63,8 +63,6 @@ pub struct Parts {
     pub projects: Projects,
     /// Runs one person may have at once.
     pub most_runs: u32,
-    /// A session or a run as the API shows it: the data of its events.
-    pub show: Arc<dyn Fn(&Session) -> Value + Send + Sync>,
 }
 
 /// The sessions.
@@ -105,6 +103,11 @@ impl Sessions {
     /// The service.
     pub fn new(parts: Parts) -> Self {
         Self { parts: Shared::new(parts), starting: Arc::default() }
+    }
+
+    /// A session or run as it is now, for whoever has been told of it.
+    pub(crate) async fn as_it_is(&self, id: SessionId) -> Result<Option<Session>, AppError> {
+        Ok(self.parts.db.session(id).await?)
     }
 
     /// Newest first.

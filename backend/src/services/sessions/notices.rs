@@ -210,8 +210,8 @@ mod tests {
         assert_eq!(told(&test).await, [(id, 10)]);
         let event = stream.next().await.unwrap();
         assert_eq!((event.kind, event.session, event.owner), (EventKind::Notice, Some(id), Some(ada.user.id)));
-        assert_eq!(event.data["text"], "10 minutes are left of session `jupyterlab`: save your work now");
-        assert_eq!(event.data["ends_at"], "2026-01-02T04:04:05Z");
+        assert_eq!(event.fact.small()["text"], "10 minutes are left of session `jupyterlab`: save your work now");
+        assert_eq!(event.fact.small()["ends_at"], "2026-01-02T04:04:05Z");
 
         // Many events later another process begins.
         for _ in 0..2 * BATCH {

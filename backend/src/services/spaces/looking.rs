@@ -15,7 +15,7 @@ use super::level::{holding, level, told_next};
 use super::quotas::QuotaRound;
 use super::{Spaces, lasting, look, people};
 use crate::error::AppError;
-use crate::services::events::EventKind;
+use crate::services::events::{EventKind, Fact};
 use crate::services::storage::snapshot::{Trouble, TroubleKind};
 
 const HOUR_S: i64 = 60 * 60;
@@ -107,12 +107,12 @@ impl Spaces {
         let listening = self.inner.events.listening();
         let Some(space) = self.inner.db.space(id).await?.filter(|_| !listening.is_empty()) else { return Ok(()) };
         let owner = space.owner_id();
-        let shown = (self.inner.show)(self.show(space.clone()).await?);
+        let fact = Fact::Space(Box::new(self.show(space.clone()).await?));
         for person in listening.into_iter().filter(|person| owner.is_none_or(|owner| owner == *person)) {
             let Some(user) = self.inner.db.user(person).await? else { continue };
             // Whose groups cannot be told now is told nothing: the next change is.
             if self.reached(&user, space.clone()).await.is_ok() {
-                self.inner.events.publish_transient(EventKind::Space, None, person, shown.clone());
+                self.inner.events.publish_transient(EventKind::Space, None, person, fact.clone());
             }
         }
         Ok(())

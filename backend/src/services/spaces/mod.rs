@@ -36,7 +36,6 @@ use eirene_core::{
 use eirene_database::{Db, DbError};
 use eirene_words::say;
 use jiff::SignedDuration;
-use serde_json::Value;
 
 use self::access::{Groups, GroupsAway, Reach, reach};
 use self::group_limits::GroupQuotas;
@@ -78,12 +77,8 @@ struct Inner {
     /// Roots of which everybody has one space at most.
     personal: Vec<RootName>,
     roots: Vec<Root>,
-    show: Show,
     nudges: Nudges,
 }
-
-/// Turns a space into what its people are told of it.
-pub type Show = Arc<dyn Fn(SpaceSeen) -> Value + Send + Sync>;
 
 /// What [`Spaces`] is made of.
 pub struct Parts {
@@ -97,8 +92,6 @@ pub struct Parts {
     pub storage: Storage,
     /// The user database's groups.
     pub groups: Arc<dyn GroupSource>,
-    /// What events of a space carry.
-    pub show: Show,
     /// Who looks at a home that is new.
     pub nudges: Nudges,
 }
@@ -134,7 +127,7 @@ pub enum HomeTrouble {
 impl Spaces {
     /// Spaces with the thresholds and roots of `config`.
     pub fn new(parts: Parts, config: &Config) -> Self {
-        let Parts { db, clock, events, storage, groups, show, nudges } = parts;
+        let Parts { db, clock, events, storage, groups, nudges } = parts;
         let personal = config.spaces.roots.iter().filter(|root| root.per == Per::Person);
         let inner = Inner {
             groups: KnownGroups::new(groups, Arc::clone(&clock)),
@@ -146,7 +139,6 @@ impl Spaces {
             clock,
             events,
             storage,
-            show,
             nudges,
         };
         Self { inner: Shared::new(inner) }

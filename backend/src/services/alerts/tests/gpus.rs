@@ -101,9 +101,8 @@ async fn who_knows_of_one_session_s_word_is_told_when_another_finds_the_same() {
             break event;
         }
     };
-    let id = alert.id.to_string();
-    assert_eq!(event.data["id"].as_str(), Some(id.as_str()));
-    assert_eq!(event.data.get("acknowledged_by"), None);
+    let told = &event.fact.alert().known;
+    assert_eq!((told.alert.id, &told.alert.acknowledged), (alert.id, &None));
     let lines = test.app.db.audit_events(None, 10, None, Some("alert.unacknowledge")).await.unwrap();
     assert_eq!(lines[0].details, json!({"rule": "gpu_memory_errors", "subject": "c1/1", "value": 1.0}));
     test.app.alerts.acknowledge(&root, alert.id).await.unwrap();

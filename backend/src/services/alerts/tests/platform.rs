@@ -25,7 +25,7 @@ async fn a_node_that_is_down_is_told_to_admins_until_it_is_back() {
     );
     assert_eq!(text(alert).as_str(), "Node n1 is down: it smokes.");
     let event = admins.next().await.unwrap();
-    assert_eq!((event.kind, event.data["subject"].as_str()), (EventKind::Alert, Some("n1")));
+    assert_eq!((event.kind, event.fact.alert().known.alert.subject.as_str()), (EventKind::Alert, "n1"));
     // A person hears of what is hers alone.
     test.app.events.publish(EventKind::Notice, None, Some(ada.user.id), json!(1)).await;
     assert_eq!(hers.next().await.unwrap().kind, EventKind::Notice);

@@ -1,6 +1,7 @@
 //! What a webhook is told, whatever it answers and however long it is away.
 
 use secrecy::SecretString;
+use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 

@@ -14,10 +14,10 @@ async fn an_event_of_what_is_silenced_says_so() {
     let silence = NewSilence { minutes: 60, reason: "new fans".into(), ..NewSilence::default() };
     let silence = test.app.alerts.silence(&root, silence).await.unwrap();
     looks(&test, "down", &[], 40).await;
-    assert_eq!(events.next().await.unwrap().data["silenced"], true);
+    assert!(events.next().await.unwrap().fact.alert().silenced);
     test.app.alerts.unsilence(&root, silence.id).await.unwrap();
     test.app.alerts.acknowledge(&root, open(&test).await[0].id).await.unwrap();
-    assert_eq!(events.next().await.unwrap().data["silenced"], false);
+    assert!(!events.next().await.unwrap().fact.alert().silenced);
 }
 
 #[tokio::test]
@@ -88,9 +88,9 @@ async fn what_somebody_silences_for_one_session_is_hidden_from_them_and_from_nob
     let mut everybodys = test.app.events.subscribe_all(&root, None).await.unwrap();
     alerts.tell(a).await;
     alerts.tell(b).await;
-    assert_eq!(hers.next().await.unwrap().data["id"], b.to_string());
+    assert_eq!(hers.next().await.unwrap().fact.alert().known.alert.id, b);
     let event = everybodys.next().await.unwrap();
-    assert_eq!((&event.data["id"], &event.data["silenced"]), (&json!(a.to_string()), &json!(false)));
+    assert_eq!((event.fact.alert().known.alert.id, event.fact.alert().silenced), (a, false));
 
     test.clock.advance_s(60 * 60);
     assert_eq!(silenced(&test, &ada, false).await, BTreeMap::from([(a, false), (b, false)]), "its time is over");
@@ -192,6 +192,7 @@ async fn who_heard_of_an_alert_before_silencing_it_hears_that_it_is_over() {
         alerts.end(id, test.clock.now()).await.unwrap();
     }
     let event = events.next().await.unwrap();
-    assert_eq!(event.data["id"], before.to_string(), "the other began and ended in the silence");
-    assert!(event.data["ended_at"].is_string(), "{}", event.data);
+    let told = &event.fact.alert().known.alert;
+    assert_eq!(told.id, before, "the other began and ended in the silence");
+    assert!(told.ended_at.is_some(), "{told:?}");
 }

@@ -45,7 +45,7 @@ async fn where_the_storage_counts_nothing_what_was_measured_counts_and_warns_for
         let next = tokio::time::timeout(PATIENCE, stream.next()).await;
         let event = next.expect("she is told").unwrap();
         if event.kind == EventKind::Notice {
-            break event.data["code"].as_str().unwrap().to_owned();
+            break event.fact.small()["code"].as_str().unwrap().to_owned();
         }
     };
     assert_eq!(notice(&mut hers).await, "space_nearly_full");

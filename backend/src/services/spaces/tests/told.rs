@@ -1,12 +1,13 @@
 //! What people are told of their spaces, once and nobody else.
 
+use eirene_core::space::{Level, UsageSource};
 use eirene_core::{Role, UserState};
 use futures_util::StreamExt as _;
 use serde_json::json;
 
 use super::*;
 use crate::services::actor::Via;
-use crate::services::events::EventKind;
+use crate::services::events::{EventKind, Fact};
 use crate::testing::{PATIENCE, StorageMood};
 
 #[tokio::test]
@@ -26,7 +27,7 @@ async fn an_owner_is_told_once_when_a_space_fills_up_and_again_when_it_does_agai
             continue;
         }
         assert_eq!(event.kind, EventKind::Notice);
-        told.push(event.data["code"].as_str().unwrap().to_owned());
+        told.push(event.fact.small()["code"].as_str().unwrap().to_owned());
     }
     assert_eq!(told, ["space_nearly_full", "space_nearly_full", "space_full", "space_nearly_full", "end"]);
 }
@@ -85,7 +86,7 @@ async fn a_full_disk_is_not_called_a_full_home() {
     test.storage.state().free = 1;
     look_home(&test, &ada).await;
     let event = events.next().await.unwrap();
-    assert_eq!(event.data["code"], "storage_nearly_full");
+    assert_eq!(event.fact.small()["code"], "storage_nearly_full");
     assert_eq!(event.owner, Some(ada.user.id));
 }
 
@@ -137,7 +138,10 @@ async fn a_change_of_a_space_is_told_to_its_people_as_they_listen_and_to_nobody_
     let next = async |stream: &mut futures_util::stream::BoxStream<'static, crate::services::events::Event>| {
         let next = tokio::time::timeout(PATIENCE, stream.next()).await;
         let event = next.expect("the event arrives").unwrap();
-        (event.kind, event.data["name"].as_str().unwrap_or_default().to_owned(), event.data["usage"].clone())
+        match event.fact {
+            Fact::Space(seen) => (event.kind, seen.space.name.to_string(), seen.seen),
+            other => (event.kind, other.small()["name"].as_str().unwrap_or_default().to_owned(), None),
+        }
     };
     look_home(&test, &ada).await;
     test.storage.state().free -= GIB;
@@ -148,14 +152,19 @@ async fn a_change_of_a_space_is_told_to_its_people_as_they_listen_and_to_nobody_
     test.storage.state().mood = StorageMood::Away;
     test.app.spaces.look_at(&physics, &mut QuotaRound::default()).await.unwrap();
 
-    let (kind, name, usage) = next(&mut hers).await;
+    let (kind, name, seen) = next(&mut hers).await;
     assert_eq!((kind, name.as_str()), (EventKind::Space, "home-ada"));
-    assert!(usage.get("used_bytes").is_none() && usage["source"] == "file_system");
+    let usage = seen.unwrap().usage;
+    assert_eq!((usage.used_bytes, usage.source), (None, UsageSource::FileSystem));
     // That others have written to the same file system was no news.
     assert_eq!(next(&mut hers).await.1, "physics");
     assert_eq!(next(&mut hers).await.0, EventKind::Notice, "of the level, as ever");
-    let (_, name, usage) = next(&mut hers).await;
-    assert_eq!((name.as_str(), &usage["used_bytes"], &usage["level"]), ("home-ada", &85.into(), &"warning".into()));
+    let (_, name, seen) = next(&mut hers).await;
+    let seen = seen.unwrap();
+    assert_eq!(
+        (name.as_str(), seen.usage.used_bytes, seen.level),
+        ("home-ada", Some(eirene_core::storage::Bytes(85)), Level::Warning)
+    );
     assert_eq!(next(&mut hers).await.1, "physics", "it cannot be looked at");
     // All of it was passed on before this, and this is the first that the others hear.
     events.publish(EventKind::Notice, None, None, json!({"name": "end"})).await;

@@ -181,7 +181,7 @@ async fn a_group_s_people_are_told_when_its_space_goes_and_comes_back_and_nobody
         let mut own = Vec::new();
         loop {
             let event = events.next().await.unwrap();
-            own.push(event.data["code"].as_str().unwrap_or_default().to_owned());
+            own.push(event.fact.small()["code"].as_str().unwrap_or_default().to_owned());
             if own.last().is_some_and(|code| code == "end") {
                 break;
             }
