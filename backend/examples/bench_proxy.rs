@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use eirene_backend::agents::NoTunnel;
 use eirene_backend::app::{App, Ports};
 use eirene_backend::config::Config;
 use eirene_backend::http::proxy::{ByteStream, Upstreams};
@@ -17,7 +18,6 @@ use eirene_backend::server;
 use eirene_backend::services::passwords::Passwords;
 use eirene_backend::services::spaces::groups::LocalGroups;
 use eirene_backend::traces::Traces;
-use eirene_backend::tunnel::NoTunnel;
 use eirene_backend::workers::Workers;
 use eirene_core::launcher::Launcher;
 use eirene_core::secret::Secret;

@@ -3,7 +3,7 @@
 //! `http` knows services, services know the database and the ports, reconcilers know services. Services know no HTTP.
 //! How it fits together is told in `ARCHITECTURE.md`.
 
-mod agents;
+pub mod agents;
 pub mod app;
 pub mod beegfs_tool;
 mod cause;

@@ -29,7 +29,7 @@ use crate::services::sessions::notices::Notices;
 use crate::services::spaces::groups::LocalGroups;
 use crate::shared_storage::shared_storage;
 use crate::traces::Traces;
-use crate::tunnel::{self, TunnelIdentity};
+use crate::tunnel::{self, TunnelContext, TunnelIdentity};
 use crate::workers::Workers;
 
 /// How long open connections and running work may take to end.
@@ -86,7 +86,7 @@ pub(super) async fn serve(config: Config) -> anyhow::Result<()> {
     if let Some(exporter) = exporter {
         tracker.spawn(exporter.run(app.shutdown.clone()));
     }
-    tunnel::listen(&app, tunnel_listener, &identity, &tracker)?;
+    tunnel::listen(&TunnelContext::from(&app), tunnel_listener, &identity, &tracker)?;
     let tls = server::Tls::from_config(&config)?;
     if let Some(tls) = &tls {
         tracker.spawn(tls.clone().reload_until(app.shutdown.clone()));

@@ -11,7 +11,7 @@ use eirene_core::{Session, SessionState};
 use eirene_database::AgentCredentials;
 use eirene_tunnel::handshake::{Credential, Greeting, Hello};
 
-use crate::app::App;
+use super::TunnelContext;
 use crate::error::AppError;
 
 /// Seconds between two heartbeats.
@@ -66,12 +66,12 @@ const OTHER_JOB: Refusal = Refusal::for_now("other_job", "the session belongs to
 const OTHER_USER: Refusal = Refusal::for_good("other_user", "the session belongs to somebody else");
 
 /// Decides. Who cannot show the secret learns nothing about the session.
-pub(super) async fn admit(app: &App, hello: &Hello) -> Result<Admission, AppError> {
+pub(super) async fn admit(context: &TunnelContext, hello: &Hello) -> Result<Admission, AppError> {
     if hello.version != eirene_tunnel::VERSION {
         return Ok(Admission::Refused(WRONG_VERSION));
     }
-    let Some(session) = app.db.session(hello.session).await? else { return Ok(Admission::Refused(UNKNOWN)) };
-    let Some(known) = app.db.agent_credentials(hello.session).await? else {
+    let Some(session) = context.db.session(hello.session).await? else { return Ok(Admission::Refused(UNKNOWN)) };
+    let Some(known) = context.db.agent_credentials(hello.session).await? else {
         return Ok(Admission::Refused(UNKNOWN));
     };
     let shown = match shown(&known, &hello.credential) {
@@ -82,13 +82,13 @@ pub(super) async fn admit(app: &App, hello: &Hello) -> Result<Admission, AppErro
     if let Some(refusal) = contradiction(&session, &known, hello) {
         return Ok(Admission::Refused(refusal));
     }
-    if still_pending(app, &session).await {
+    if still_pending(context, &session).await {
         return Ok(Admission::Refused(NOT_STARTED));
     }
     let key = match shown {
         Shown::JobSecret => {
             let key = Secret::generate();
-            if !app.db.set_pending_tunnel_key(session.id, known.restart_count, &key.hash()).await? {
+            if !context.db.set_pending_tunnel_key(session.id, known.restart_count, &key.hash()).await? {
                 return Ok(Admission::Refused(UNKNOWN));
             }
             Some(key)
@@ -99,24 +99,24 @@ pub(super) async fn admit(app: &App, hello: &Hello) -> Result<Admission, AppErro
 }
 
 /// Notes that the agent holds the key, which voids the job's secret. Said again, it is true again.
-pub(super) async fn confirm(app: &App, hello: &Hello, key: Option<&Secret>) -> Result<bool, AppError> {
+pub(super) async fn confirm(context: &TunnelContext, hello: &Hello, key: Option<&Secret>) -> Result<bool, AppError> {
     let hash = match (key, &hello.credential) {
         (Some(key), _) => key.hash(),
         (None, Credential::TunnelKey(key)) => Secret::from_text(key.as_str()).hash(),
         (None, Credential::JobSecret(_)) => return Ok(false),
     };
-    Ok(app.db.confirm_tunnel_key(hello.session, hello.restart_count, &hash).await?)
+    Ok(context.db.confirm_tunnel_key(hello.session, hello.restart_count, &hash).await?)
 }
 
 /// Whether SLURM says that the job of a queued session is pending, so that this is no agent which SLURM started. What is known may be older than the
 /// start, so the next look decides. Where none comes in time the credential alone counts, as it does while SLURM is unreachable.
-async fn still_pending(app: &App, session: &Session) -> bool {
+async fn still_pending(context: &TunnelContext, session: &Session) -> bool {
     let Some(job) = session.job.as_ref().filter(|_| session.state == SessionState::Queued) else { return false };
-    let now = app.clock.now();
-    let mut looks = app.cluster.watch();
+    let now = context.clock.now();
+    let mut looks = context.cluster.watch();
     let says_pending = async {
         if looks.borrow().reachable {
-            app.nudges.poll().notify_one();
+            context.nudges.poll().notify_one();
         }
         let next = looks.wait_for(|look| !look.reachable || look.asked_at.is_some_and(|at| at >= now)).await.ok()?;
         let job = next.jobs.iter().find(|known| next.reachable && known.identity.id == job.id)?;

@@ -13,9 +13,9 @@ use serde_json::json;
 use tokio::io::{AsyncWriteExt as _, BufReader};
 use tokio::sync::mpsc;
 
+use super::TunnelContext;
 use super::admission::HEARTBEAT_S;
 use super::pace::Pace;
-use crate::app::App;
 use crate::error::AppError;
 use crate::services::events::EventKind;
 use crate::services::nodes::{Reporter, Share, clean};
@@ -47,15 +47,15 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Talks until the agent is silent or gone; the answer says why it ended.
 pub(super) async fn converse(
-    app: &App,
+    context: &TunnelContext,
     opener: &Opener,
     hello: &Hello,
     mut orders: mpsc::Receiver<FromPortal>,
 ) -> &'static str {
     let session = hello.session;
-    match app.sessions.agent_arrived(session).await {
+    match context.sessions.agent_arrived(session).await {
         // It was quicker than the next look at the scheduler, which alone says on which nodes it is.
-        Ok(Some(arrived)) if arrived.nodes.is_empty() => app.tunnels.nudge_poll(session, &app.nudges),
+        Ok(Some(arrived)) if arrived.nodes.is_empty() => context.tunnels.nudge_poll(session, &context.nudges),
         Ok(_) => {}
         Err(error) => {
             tracing::warn!(session.id = %session, %error, "The arrival of the agent of session {session} was not noted");
@@ -68,18 +68,18 @@ pub(super) async fn converse(
     };
     let (reader, mut writer) = tokio::io::split(stream);
     let (mut reader, mut line) = (BufReader::new(reader), Vec::new());
-    let offset = app.logs.position(session, hello.restart_count).await;
+    let offset = context.logs.position(session, hello.restart_count).await;
     if message::write(&mut writer, &FromPortal::SendLog { offset }).await.is_err() {
         return BROKEN_OFF;
     }
     let mut ear = Ear {
-        app,
+        context,
         session,
         restart_count: hello.restart_count,
-        nodes: app.nodes.open(session),
+        nodes: context.nodes.open(session),
         messages: Pace::new(MESSAGES.0, MESSAGES.1),
         log_bytes: Pace::new(LOG_BYTES.0, LOG_BYTES.1),
-        samples: app.samples.ingest(session),
+        samples: context.samples.ingest(session),
         sample_bytes: Pace::new(SAMPLE_BYTES.0, SAMPLE_BYTES.1),
         sample_batches: Pace::new(SAMPLE_BATCHES.0, SAMPLE_BATCHES.1),
         has_traced: false,
@@ -125,7 +125,7 @@ pub(super) fn is_loss(why: &str) -> bool {
 }
 
 struct Ear<'a> {
-    app: &'a App,
+    context: &'a TunnelContext,
     session: SessionId,
     restart_count: u32,
     nodes: Reporter,
@@ -145,7 +145,7 @@ impl Ear<'_> {
         if !matches!(said, FromAgent::Samples { .. }) {
             tokio::time::sleep(self.messages.take(1, Instant::now())).await;
         }
-        let sessions = &self.app.sessions;
+        let sessions = &self.context.sessions;
         match said {
             FromAgent::Heartbeat | FromAgent::Unknown => {}
             FromAgent::Samples { batch } => self.samples(&batch).await,
@@ -179,7 +179,7 @@ impl Ear<'_> {
     /// An agent tells it once; what one tells more often is not the start of its session.
     fn traced(&mut self, spans: &[AgentSpan]) {
         if !std::mem::replace(&mut self.has_traced, true) {
-            self.app.traces.told(self.session, spans, self.app.clock.now());
+            self.context.traces.told(self.session, spans, self.context.clock.now());
         }
     }
 
@@ -198,18 +198,18 @@ impl Ear<'_> {
             Some(KeptOn::new(node.name.parse().ok()?, text))
         });
         let said = ScratchState::new(self.restart_count, phase, kept.collect());
-        let session = self.app.sessions.scratch_said(self.session, said).await?;
+        let session = self.context.sessions.scratch_said(self.session, said).await?;
         let copies = matches!(phase, ScratchPhase::Filling | ScratchPhase::Emptying);
         let is_new = self.nodes.note_copied(copies.then_some((all, nodes)));
         if let Some(session) = session.filter(|session| is_new && copies && session.scratch.is_some()) {
-            self.app.sessions.tell_copied(&session);
+            self.context.sessions.tell_copied(&session);
         }
         Ok(())
     }
 
     /// An agent says how its app ended as often as it likes; what has been noted once does not set everything in motion again.
     async fn over(&self, outcome: AppOutcome) -> Result<(), AppError> {
-        let known = self.app.db.session(self.session).await?;
+        let known = self.context.db.session(self.session).await?;
         let code = if let AppOutcome::Scratch { trouble, .. } = &outcome { Some(trouble.code()) } else { None };
         let noted = |session: &Session| {
             let said = session.reason.as_ref().is_some_and(|reason| code == Some(reason.code.as_str()));
@@ -217,9 +217,9 @@ impl Ear<'_> {
             session.state.is_final() || (ending && (code.is_none() || said))
         };
         if known.as_ref().is_some_and(noted) {
-            self.app.tunnels.nudge_poll(self.session, &self.app.nudges);
+            self.context.tunnels.nudge_poll(self.session, &self.context.nudges);
         } else {
-            self.app.sessions.app_exited(self.session, outcome).await?;
+            self.context.sessions.app_exited(self.session, outcome).await?;
         }
         Ok(())
     }
@@ -230,22 +230,22 @@ impl Ear<'_> {
             return self.over(AppOutcome::Scratch { trouble, text, status }).await;
         }
         let outcome = match (code, status) {
-            (Some("never_ready"), _) => Some(AppOutcome::NeverReady(self.app.config.agent.ready_within_s)),
+            (Some("never_ready"), _) => Some(AppOutcome::NeverReady(self.context.ready_within_s)),
             (Some(_), _) => Some(AppOutcome::NotStarted(text.map(clean))),
             (None, Some(0)) => Some(AppOutcome::Ended),
             (None, Some(status)) if !BY_SIGNAL.contains(&status) => Some(AppOutcome::Failed(status)),
             (None, Some(_) | None) => None,
         };
         if let (None, Some(status)) = (&outcome, status) {
-            self.app.sessions.program_killed(self.session, status).await?;
+            self.context.sessions.program_killed(self.session, status).await?;
         }
         if let Some(outcome) = outcome.filter(|_| self.stopping.is_none()) {
             return self.over(outcome).await;
         }
         if self.stopping == Some(StopCause::Request) {
-            self.app.sessions.program_stopped(self.session).await?;
+            self.context.sessions.program_stopped(self.session).await?;
         }
-        self.app.tunnels.nudge_poll(self.session, &self.app.nudges);
+        self.context.tunnels.nudge_poll(self.session, &self.context.nudges);
         Ok(())
     }
 
@@ -254,7 +254,7 @@ impl Ear<'_> {
             return;
         }
         tokio::time::sleep(self.log_bytes.take(text.len(), Instant::now())).await;
-        let appended = self.app.logs.append_at(self.session, self.restart_count, offset, Bytes::from(text)).await;
+        let appended = self.context.logs.append_at(self.session, self.restart_count, offset, Bytes::from(text)).await;
         match appended {
             Ok(Some(piece)) => self.tell(&piece).await,
             Ok(None) => {}
@@ -265,16 +265,16 @@ impl Ear<'_> {
     }
 
     async fn tell_nodes(&self) {
-        let Ok(Some(session)) = self.app.db.session(self.session).await else { return };
+        let Ok(Some(session)) = self.context.db.session(self.session).await else { return };
         // What runs there is asked for by those who look.
         let data = json!({"session": self.session});
-        self.app.events.publish_transient(EventKind::Nodes, Some(session.id), session.owner, data);
+        self.context.events.publish_transient(EventKind::Nodes, Some(session.id), session.owner, data);
     }
 
     async fn tell(&self, piece: &[u8]) {
-        let Ok(Some(session)) = self.app.db.session(self.session).await else { return };
+        let Ok(Some(session)) = self.context.db.session(self.session).await else { return };
         let data = json!({"session": self.session, "text": String::from_utf8_lossy(piece)});
-        self.app.events.publish_transient(EventKind::Log, Some(session.id), session.owner, data);
+        self.context.events.publish_transient(EventKind::Log, Some(session.id), session.owner, data);
     }
 }
 

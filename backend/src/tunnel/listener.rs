@@ -21,11 +21,11 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::TunnelContext;
 use super::admission::{Admission, HEARTBEAT_S, Refusal, admit, confirm};
 use super::control;
 use super::identity::TunnelIdentity;
 use super::pace::Pace;
-use crate::app::App;
 
 /// Time to prove oneself, TLS included.
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
@@ -48,27 +48,28 @@ const CONTROL_QUEUE: usize = 8;
 
 /// Accepts agents until eirened ends.
 pub fn listen(
-    app: &App,
+    context: &TunnelContext,
     listener: TcpListener,
     identity: &TunnelIdentity,
     tracker: &TaskTracker,
 ) -> anyhow::Result<()> {
     let address = listener.local_addr().context("the tunnel's listener has no address")?;
     let acceptor = TlsAcceptor::from(identity.server_config());
-    let (app, tracker_inside) = (app.clone(), tracker.clone());
+    let (context, tracker_inside) = (context.clone(), tracker.clone());
     tracker.spawn(async move {
         let pending = Pending::default();
         loop {
             let accepted = tokio::select! {
-                () = app.shutdown.cancelled() => return,
+                () = context.shutdown.cancelled() => return,
                 accepted = listener.accept() => accepted,
             };
             match accepted {
                 Ok((stream, peer)) => {
                     let place = pending.enter(peer.ip().to_canonical());
-                    let (agent_app, acceptor, tracker) = (app.clone(), acceptor.clone(), tracker_inside.clone());
-                    let carry = |stream| welcome(agent_app, acceptor, stream, place, tracker);
-                    let workers = &app.workers;
+                    let (agent_context, acceptor, tracker) =
+                        (context.clone(), acceptor.clone(), tracker_inside.clone());
+                    let carry = |stream| welcome(agent_context, acceptor, stream, place, tracker);
+                    let workers = &context.workers;
                     if let Err(error) = workers.hand_over(workers.next_for_session(), &tracker_inside, stream, carry) {
                         tracing::warn!(%error, "An agent's connection could not be handed over");
                     }
@@ -84,20 +85,20 @@ pub fn listen(
     Ok(())
 }
 
-async fn welcome(app: App, acceptor: TlsAcceptor, stream: TcpStream, place: Place, tracker: TaskTracker) {
+async fn welcome(context: TunnelContext, acceptor: TlsAcceptor, stream: TcpStream, place: Place, tracker: TaskTracker) {
     let prove = async {
         tokio::time::sleep(place.wait).await;
-        tokio::time::timeout(HANDSHAKE_WAIT, prove(&app, acceptor, stream, &place.pending)).await
+        tokio::time::timeout(HANDSHAKE_WAIT, prove(&context, acceptor, stream, &place.pending)).await
     };
     let proven = tokio::select! {
-        () = app.shutdown.cancelled() => return,
+        () = context.shutdown.cancelled() => return,
         () = place.dropped.cancelled() => return,
         proven = prove => proven,
     };
     let address = place.address;
     drop(place);
     match proven {
-        Ok(Ok(Some(agent))) => carry(app, agent, &tracker).await,
+        Ok(Ok(Some(agent))) => carry(context, agent, &tracker).await,
         Ok(Ok(None)) => {}
         Ok(Err(error)) => tracing::debug!(%address, error = format!("{error:#}"), "An agent did not get in"),
         Err(_) => tracing::debug!(%address, "An agent took too long to prove itself"),
@@ -123,7 +124,7 @@ fn tell_refusal(pending: &Pending, hello: &Hello, refusal: Refusal) {
 }
 
 async fn prove(
-    app: &App,
+    context: &TunnelContext,
     acceptor: TlsAcceptor,
     stream: TcpStream,
     pending: &Pending,
@@ -133,7 +134,7 @@ async fn prove(
     anyhow::ensure!(io.get_ref().1.alpn_protocol() == Some(eirene_tunnel::ALPN), "it does not speak our protocol");
     let hello: Hello = handshake::receive(&mut io).await?;
     // While the database is away nothing is said: a refusal would say that the credential is not good.
-    let key = match admit(app, &hello).await? {
+    let key = match admit(context, &hello).await? {
         Admission::Refused(refusal) => {
             tell_refusal(pending, &hello, refusal);
             handshake::send(&mut io, &refusal.greeting()).await?;
@@ -148,12 +149,12 @@ async fn prove(
     handshake::send(&mut io, &Greeting::Welcome { tunnel_key, heartbeat_s: HEARTBEAT_S }).await?;
     let confirmed: Confirm = handshake::receive(&mut io).await?;
     anyhow::ensure!(confirmed.confirmed, "it does not confirm");
-    anyhow::ensure!(confirm(app, &hello, key.as_ref()).await?, "another exchange came in between");
+    anyhow::ensure!(confirm(context, &hello, key.as_ref()).await?, "another exchange came in between");
     Ok(Some(Agent { io, hello }))
 }
 
 /// Runs one tunnel to its end.
-async fn carry(app: App, agent: Agent, tracker: &TaskTracker) {
+async fn carry(context: TunnelContext, agent: Agent, tracker: &TaskTracker) {
     let Agent { io, hello } = agent;
     let session = hello.session;
     let (opener, driver) = match Opener::start(io, Limits::default()).await {
@@ -164,7 +165,8 @@ async fn carry(app: App, agent: Agent, tracker: &TaskTracker) {
         }
     };
     let (sender, receiver) = mpsc::channel(CONTROL_QUEUE);
-    let registration = app.tunnels.insert(session, (hello.slurm_job_id, hello.restart_count), opener.clone(), sender);
+    let registration =
+        context.tunnels.insert(session, (hello.slurm_job_id, hello.restart_count), opener.clone(), sender);
     let closing = registration.closing.clone();
     // The connection moves while anything is said on it, and ends with this token.
     let moving = closing.clone();
@@ -178,17 +180,17 @@ async fn carry(app: App, agent: Agent, tracker: &TaskTracker) {
     });
     tracing::info!(session.id = %session, "The agent of session {session} is connected");
     let why = tokio::select! {
-        () = app.shutdown.cancelled() => "the portal ends",
+        () = context.shutdown.cancelled() => "the portal ends",
         () = closing.cancelled() => "closed",
         () = opener.closed() => control::BROKEN_OFF,
-        why = control::converse(&app, &opener, &hello, receiver) => why,
+        why = control::converse(&context, &opener, &hello, receiver) => why,
     };
     drop(registration);
     if control::is_loss(why) {
         metrics::counter!("eirene_agent_connections_lost_total").increment(1);
     }
     // Its job may be over, or about to be.
-    app.tunnels.nudge_poll(session, &app.nudges);
+    context.tunnels.nudge_poll(session, &context.nudges);
     tracing::info!(session.id = %session, why, "The agent of session {session} is no longer connected");
 }
 

@@ -4,6 +4,7 @@
 //! session only. What it says about its session is written by [`crate::services::sessions`].
 
 mod admission;
+mod context;
 mod control;
 mod identity;
 mod listener;
@@ -11,6 +12,7 @@ mod pace;
 #[cfg(test)]
 mod tests;
 
+pub use context::TunnelContext;
 pub use eirene_tunnel::TunnelStream;
 pub use identity::TunnelIdentity;
 pub use listener::listen;

@@ -25,7 +25,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::task::TaskTracker;
 
-use super::{TunnelIdentity, listen};
+use super::{TunnelContext, TunnelIdentity, listen};
 use crate::services::actor::Actor;
 use crate::services::events::EventKind;
 use crate::testing::{PATIENCE, TestApp};
@@ -108,7 +108,7 @@ impl Door {
         let identity = TunnelIdentity::load_or_make(test.directory.path()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        listen(&test.app, listener, &identity, &TaskTracker::new()).unwrap();
+        listen(&TunnelContext::from(&test.app), listener, &identity, &TaskTracker::new()).unwrap();
         Self { ada, address, pin: identity.pin().to_owned(), session, secret, test }
     }
 

@@ -1,0 +1,60 @@
+//! What the tunnel is given.
+
+use std::sync::Arc;
+
+use eirene_core::Clock;
+use eirene_database::Db;
+use tokio_util::sync::CancellationToken;
+
+use crate::agents::TunnelRegistry;
+use crate::app::App;
+use crate::services::cluster::Cluster;
+use crate::services::events::Events;
+use crate::services::logs::Logs;
+use crate::services::nodes::NodeReports;
+use crate::services::nudge::Nudges;
+use crate::services::samples::Samples;
+use crate::services::sessions::Sessions;
+use crate::traces::Traces;
+use crate::workers::Workers;
+
+/// What agents reach through the tunnel, each its own session's part of it.
+#[derive(Clone)]
+pub struct TunnelContext {
+    pub(super) db: Db,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) cluster: Cluster,
+    pub(super) sessions: Sessions,
+    pub(super) tunnels: TunnelRegistry,
+    pub(super) nudges: Nudges,
+    pub(super) logs: Logs,
+    pub(super) nodes: NodeReports,
+    pub(super) samples: Samples,
+    pub(super) events: Events,
+    pub(super) traces: Traces,
+    pub(super) workers: Workers,
+    pub(super) shutdown: CancellationToken,
+    /// Seconds within which an app must be ready.
+    pub(super) ready_within_s: u32,
+}
+
+impl From<&App> for TunnelContext {
+    fn from(app: &App) -> Self {
+        Self {
+            db: app.db.clone(),
+            clock: Arc::clone(&app.clock),
+            cluster: app.cluster.clone(),
+            sessions: app.sessions.clone(),
+            tunnels: app.tunnels.clone(),
+            nudges: app.nudges.clone(),
+            logs: app.logs.clone(),
+            nodes: app.nodes.clone(),
+            samples: app.samples.clone(),
+            events: app.events.clone(),
+            traces: app.traces.clone(),
+            workers: app.workers.clone(),
+            shutdown: app.shutdown.clone(),
+            ready_within_s: app.config.agent.ready_within_s,
+        }
+    }
+}
