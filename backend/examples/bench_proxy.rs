@@ -8,24 +8,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use eirene_backend::agents::NoTunnel;
-use eirene_backend::app::{App, Ports};
-use eirene_backend::config::Config;
-use eirene_backend::http::proxy::{ByteStream, Upstreams};
-use eirene_backend::http::service_with;
-use eirene_backend::launcher_client::LauncherClient;
 use eirene_backend::server;
-use eirene_backend::services::passwords::Passwords;
-use eirene_backend::services::spaces::groups::LocalGroups;
-use eirene_backend::traces::Traces;
-use eirene_backend::workers::Workers;
 use eirene_core::launcher::Launcher;
 use eirene_core::secret::Secret;
 use eirene_core::{
-    Clock, Desired, Resources, Role, Scope, Session, SessionId, SessionState, SystemClock, TokenId, User, UserId,
-    UserState,
+    ApiToken, Clock, Desired, Resources, Role, Scope, Session, SessionId, SessionState, SystemClock, TokenId, User,
+    UserId, UserState,
 };
-use eirene_database::{ApiToken, Db};
+use eirene_database::Db;
+use eirene_http::proxy::{ByteStream, Upstreams};
+use eirene_http::service_with;
+use eirene_services::agents::NoTunnel;
+use eirene_services::app::{App, Ports};
+use eirene_services::config::Config;
+use eirene_services::launcher_client::LauncherClient;
+use eirene_services::passwords::Passwords;
+use eirene_services::spaces::groups::LocalGroups;
+use eirene_services::traces::Traces;
+use eirene_services::workers::Workers;
 use eirene_slurm_adapter::SlurmCli;
 use eirene_storage::{LocalProbe, Posix};
 use futures_util::future::BoxFuture;

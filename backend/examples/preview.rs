@@ -7,9 +7,9 @@ fn main() -> anyhow::Result<()> {
     if out.exists() {
         std::fs::remove_dir_all(&out)?;
     }
-    let pages = eirene_backend::http::portal::samples::pages().map_err(anyhow::Error::from_boxed)?;
+    let pages = eirene_http::portal::samples::pages().map_err(anyhow::Error::from_boxed)?;
     let pages = pages.into_iter().map(|(name, html)| (format!("{name}.html"), html.into_bytes()));
-    let files = eirene_backend::http::portal::samples::files().map_err(anyhow::Error::from_boxed)?;
+    let files = eirene_http::portal::samples::files().map_err(anyhow::Error::from_boxed)?;
     for (name, content) in pages.chain(files) {
         let path = out.join(name.trim_start_matches('/'));
         if let Some(folder) = path.parent() {

@@ -1,6 +1,6 @@
 //! The listeners: accepting, TLS with a certificate that is read again when it changes, and an orderly end.
 //!
-//! What is answered is decided in [`crate::http::service`]; here is only how connections come and go.
+//! What is answered is decided in [`eirene_http::service`]; here is only how connections come and go.
 
 mod progress;
 
@@ -10,6 +10,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
+use eirene_http::crowd::{Crowd, Most};
+use eirene_http::host::session_within;
+use eirene_http::{Connection, HttpService};
+use eirene_services::app::App;
+use eirene_services::config::{Config, Network};
+use eirene_services::workers::WorkerId;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
@@ -25,12 +31,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::progress::Progress;
-use crate::app::App;
-use crate::config::{Config, Network};
-use crate::crowd::{Crowd, Most};
-use crate::http::host::session_within;
-use crate::http::{self, HttpService};
-use crate::workers::WorkerId;
 
 /// Connections at once: in all; of one address or one IPv6 network where nobody has signed in, and of one person; and with a long head. Our own
 /// proxies may have all.
@@ -233,12 +233,7 @@ async fn home(app: &App, stream: &TcpStream) -> Option<WorkerId> {
     Some(app.tunnels.worker(session).unwrap_or_else(|| app.workers.next_for_session()))
 }
 
-async fn connection(
-    service: http::Connection,
-    stream: Progress<TcpStream>,
-    tls: Option<Tls>,
-    shutdown: CancellationToken,
-) {
+async fn connection(service: Connection, stream: Progress<TcpStream>, tls: Option<Tls>, shutdown: CancellationToken) {
     let Some(tls) = tls else { return exchange(service, stream, shutdown).await };
     match tokio::time::timeout(HANDSHAKE_WAIT, tls.acceptor.accept(stream)).await {
         Ok(Ok(stream)) => exchange(service, stream, shutdown).await,
@@ -247,7 +242,7 @@ async fn connection(
     }
 }
 
-async fn exchange<S>(service: http::Connection, stream: S, shutdown: CancellationToken)
+async fn exchange<S>(service: Connection, stream: S, shutdown: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -274,7 +269,8 @@ where
 /// Serves the metrics on a listener of their own.
 pub async fn serve_metrics(app: App, listener: TcpListener) {
     let shutdown = app.shutdown.clone();
-    let served = axum::serve(listener, http::metrics_router(app)).with_graceful_shutdown(shutdown.cancelled_owned());
+    let served =
+        axum::serve(listener, eirene_http::metrics_router(app)).with_graceful_shutdown(shutdown.cancelled_owned());
     if let Err(error) = served.await {
         tracing::warn!(%error, "The metrics are no longer served");
     }
@@ -285,12 +281,12 @@ mod tests {
     use eirene_core::SessionId;
     use std::net::{Ipv4Addr, SocketAddr};
 
+    use eirene_services::testing::{PATIENCE, TestApp};
+    use eirene_services::workers::Workers;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::time::timeout;
 
     use super::*;
-    use crate::testing::{PATIENCE, TestApp};
-    use crate::workers::Workers;
 
     /// A portal with these limits; its connections' tasks, and itself.
     async fn start(most: usize, write_wait: Duration) -> (TestApp, SocketAddr, TaskTracker) {
@@ -299,7 +295,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let most = Most { in_all: 9, of_one: most, long_heads: 1 };
         let (limits, tracker) = (Limits { crowd: Crowd::new(most), write_wait }, TaskTracker::new());
-        let service = http::service(test.app.clone());
+        let service = eirene_http::service(test.app.clone());
         tokio::spawn(serve_within(limits, test.app.clone(), service, listener, None, tracker.clone()));
         (test, address, tracker)
     }

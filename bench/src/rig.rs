@@ -14,10 +14,10 @@ use eirene_core::job_file::{AppSpec, JobFile};
 use eirene_core::scheduler::JobIdentity;
 use eirene_core::secret::Secret;
 use eirene_core::{
-    Clock as _, Desired, Resources, Role, Scope, Session, SessionId, SessionState, SystemClock, TokenId, User, UserId,
-    UserState,
+    ApiToken, Clock as _, Desired, Resources, Role, Scope, Session, SessionId, SessionState, SystemClock, TokenId,
+    User, UserId, UserState,
 };
-use eirene_database::{ApiToken, Db};
+use eirene_database::Db;
 use hyper::StatusCode;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;

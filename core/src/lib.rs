@@ -8,6 +8,7 @@ pub mod alert;
 pub mod audit;
 pub mod clock;
 pub mod confinement;
+pub mod credential;
 pub mod file_work;
 pub mod id;
 pub mod image;
@@ -31,6 +32,7 @@ pub mod trace;
 
 pub use account::{Role, Scope, User, UserState};
 pub use clock::{Clock, SystemClock};
+pub use credential::{ApiToken, Login};
 pub use id::{
     AlertId, ImageId, LoginId, OperationId, RequestId, SessionId, SilenceId, SpaceId, TokenId, UploadId, UserId,
 };

@@ -43,7 +43,6 @@ pub use credentials::AgentCredentials;
 pub use db::{Db, Limits};
 pub use error::DbError;
 pub use events::Event;
-pub use logins::{Counting, Login};
+pub use logins::Counting;
 pub use sessions::{Inserted, StateFilter};
 pub use storage_history::StorageLook;
-pub use tokens::ApiToken;

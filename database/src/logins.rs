@@ -1,7 +1,7 @@
 //! Log-ins: browsers that are signed in to the portal.
 
 use eirene_core::secret::SecretHash;
-use eirene_core::{LoginId, User, UserId};
+use eirene_core::{Login, LoginId, User};
 use jiff::Timestamp;
 use sqlx::FromRow;
 
@@ -36,25 +36,6 @@ statements! {
         WHERE logins.secret_hash = $1 AND ", login_counts!("$2", "$3"), " AND users.state = 'active'");
     TOUCH = "UPDATE logins SET last_seen_at = $1 WHERE id = $2 AND last_seen_at < $1";
     DELETE = "DELETE FROM logins WHERE id = $1";
-}
-
-/// One browser that is signed in to the portal.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Login {
-    /// Id.
-    pub id: LoginId,
-    /// Who signed in.
-    pub user: UserId,
-    /// When.
-    pub created_at: Timestamp,
-    /// When it was last used, to the minute or so: callers need not touch it at every request.
-    pub last_seen_at: Timestamp,
-    /// When it is over whatever happens.
-    pub expires_at: Timestamp,
-    /// The browser's address when it signed in.
-    pub address: Option<String>,
-    /// What the browser called itself: hostile text.
-    pub user_agent: Option<String>,
 }
 
 #[derive(FromRow)]

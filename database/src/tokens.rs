@@ -1,7 +1,7 @@
 //! API tokens.
 
 use eirene_core::secret::SecretHash;
-use eirene_core::{Scope, TokenId, User, UserId};
+use eirene_core::{ApiToken, TokenId, User, UserId};
 use jiff::Timestamp;
 use sqlx::FromRow;
 
@@ -24,25 +24,6 @@ statements! {
         WHERE tokens.user_id = $1 ORDER BY tokens.id DESC");
     TOUCH = "UPDATE tokens SET last_used_at = $1 WHERE id = $2 AND (last_used_at IS NULL OR last_used_at < $1)";
     DELETE = "DELETE FROM tokens WHERE user_id = $1 AND id = $2";
-}
-
-/// A token for programs. The token itself is stored only hashed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ApiToken {
-    /// Id.
-    pub id: TokenId,
-    /// Whose it is.
-    pub user: UserId,
-    /// What its user calls it.
-    pub name: String,
-    /// What it may be used for.
-    pub scopes: Vec<Scope>,
-    /// When it was made.
-    pub created_at: Timestamp,
-    /// When it is over; none means never.
-    pub expires_at: Option<Timestamp>,
-    /// When it was last used, to the minute or so.
-    pub last_used_at: Option<Timestamp>,
 }
 
 #[derive(FromRow)]

@@ -6,14 +6,22 @@ use std::path::Path;
 use crate::words;
 
 /// Crates whose code asks the catalogue.
-const CRATES: [&str; 4] = ["backend/src", "backend/examples", "slurm-adapter/src", "words/src"];
+const CRATES: [&str; 7] = [
+    "backend/src",
+    "backend/examples",
+    "backend/http/src",
+    "backend/reconcilers/src",
+    "backend/services/src",
+    "slurm-adapter/src",
+    "words/src",
+];
 
 /// Functions that take a key as their first argument.
 const ASKING: [&str; 8] = ["say", "say_with", "say_count", "get", "fill", "find", "count", "count_with"];
 
 /// Keys put together at run time of a beginning and a name that stands in the code.
 const MADE_OF_NAMES: [(&str, &str); 3] = [
-    ("reason.", "backend/src/services/sessions"),
+    ("reason.", "backend/services/src/sessions"),
     ("refused.", "slurm-adapter/src"),
     ("limit.what.", "slurm-adapter/src"),
 ];
@@ -192,7 +200,7 @@ fn every_name_a_key_is_made_of_has_its_message() {
     let within =
         |file: &'static str| code.iter().filter(move |source| source.path.ends_with(file)).map(Source::running);
     let mut names: Vec<(&str, &str)> = Vec::new();
-    for text in within("backend/src/services/sessions/reasons.rs") {
+    for text in within("backend/services/src/sessions/reasons.rs") {
         names.extend(
             ["because", "because_with"].iter().flat_map(|f| first_literals(text, f)).map(|name| ("reason.", name)),
         );

@@ -5,11 +5,11 @@ use std::io::Read as _;
 use anyhow::Context as _;
 use clap::Args;
 use eirene_core::{Role, Username};
+use eirene_services::accounts::{NewAccount, Uid};
+use eirene_services::error::AppError;
 use secrecy::SecretString;
 
 use super::{ConfigFile, open, say};
-use crate::error::AppError;
-use crate::services::accounts::{NewAccount, Uid};
 
 /// Longest password read, bytes.
 const MAX_INPUT: u64 = 4096;

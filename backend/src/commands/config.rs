@@ -1,9 +1,9 @@
 //! `config check` and `config sample`.
 
 use clap::Subcommand;
+use eirene_services::config::SAMPLE;
 
 use super::{ConfigFile, say};
-use crate::config::SAMPLE;
 
 /// What to do with the configuration.
 #[derive(Debug, Subcommand)]

@@ -6,9 +6,9 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use eirene_containers::docker::{BuildRequest, build_sif};
 use eirene_core::{AppName, ImageName};
+use eirene_services::images::NewImage;
 
 use super::{ConfigFile, open, say};
-use crate::services::images::NewImage;
 
 /// What to do with images.
 #[derive(Debug, Subcommand)]

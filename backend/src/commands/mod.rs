@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::Config;
+use eirene_services::config::Config;
 
 /// Eirene's portal.
 #[derive(Debug, Parser)]

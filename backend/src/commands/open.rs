@@ -5,16 +5,16 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use eirene_core::{Clock, Role, SystemClock, User, UserId, UserState};
 use eirene_database::Db;
+use eirene_services::access::Access;
+use eirene_services::accounts::Accounts;
+use eirene_services::actor::{Actor, Via};
+use eirene_services::audit::Audit;
+use eirene_services::config::Config;
+use eirene_services::images::Images;
+use eirene_services::passwords::Passwords;
 use secrecy::ExposeSecret as _;
 
 use super::owner;
-use crate::config::Config;
-use crate::services::access::Access;
-use crate::services::accounts::Accounts;
-use crate::services::actor::{Actor, Via};
-use crate::services::audit::Audit;
-use crate::services::images::Images;
-use crate::services::passwords::Passwords;
 
 /// The services of an offline command, and whoever may run one on the portal's machine.
 pub(super) struct Offline {

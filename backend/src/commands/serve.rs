@@ -10,27 +10,26 @@ use anyhow::Context as _;
 use eirene_core::launcher::Launcher;
 use eirene_core::scheduler::Scheduler;
 use eirene_core::{Clock, SystemClock};
+use eirene_reconcilers::JobFiles;
+use eirene_services::app::{App, Ports};
+use eirene_services::config::{Adapter, Config, LogFormat};
+use eirene_services::launcher_client::LauncherClient;
+use eirene_services::launcher_groups::LauncherGroups;
+use eirene_services::passwords::Passwords;
+use eirene_services::samples::{History, Prometheus};
+use eirene_services::sessions::notices::Notices;
+use eirene_services::shared_storage::shared_storage;
+use eirene_services::spaces::groups::LocalGroups;
+use eirene_services::traces::Traces;
+use eirene_services::workers::Workers;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::task::TaskTracker;
 use tracing_subscriber::EnvFilter;
 
 use super::{open, owner};
-use crate::app::{App, Ports};
-use crate::config::{Adapter, Config, LogFormat};
-use crate::http;
-use crate::launcher_client::LauncherClient;
-use crate::launcher_groups::LauncherGroups;
-use crate::reconcilers::{self, JobFiles};
 use crate::server;
-use crate::services::passwords::Passwords;
-use crate::services::samples::{History, Prometheus};
-use crate::services::sessions::notices::Notices;
-use crate::services::spaces::groups::LocalGroups;
-use crate::shared_storage::shared_storage;
-use crate::traces::Traces;
 use crate::tunnel::{self, TunnelContext, TunnelIdentity};
-use crate::workers::Workers;
 
 /// How long open connections and running work may take to end.
 const GOODBYE: Duration = Duration::from_secs(8);
@@ -80,7 +79,7 @@ pub(super) async fn serve(config: Config) -> anyhow::Result<()> {
         }
     });
     let job_files = JobFiles::new(&app, identity.pin());
-    reconcilers::start(&app, &job_files, &tracker);
+    eirene_reconcilers::start(&app, &job_files, &tracker);
     tracker.spawn(Notices::new(app.sessions.clone()).run(app.shutdown.clone()));
     tracker.spawn(app.samples.clone().keep(app.shutdown.clone()));
     if let Some(exporter) = exporter {
@@ -91,7 +90,7 @@ pub(super) async fn serve(config: Config) -> anyhow::Result<()> {
     if let Some(tls) = &tls {
         tracker.spawn(tls.clone().reload_until(app.shutdown.clone()));
     }
-    tracker.spawn(server::serve(app.clone(), http::service(app.clone()), listener, tls, tracker.clone()));
+    tracker.spawn(server::serve(app.clone(), eirene_http::service(app.clone()), listener, tls, tracker.clone()));
     if let Some(listener) = metrics_listener {
         tracker.spawn(server::serve_metrics(app.clone(), listener));
     }

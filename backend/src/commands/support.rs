@@ -18,6 +18,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use eirene_core::{Clock as _, SystemClock};
+use eirene_services::config::Config;
+use eirene_services::tokens::PREFIX;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use reqwest::{Client, header, redirect};
@@ -25,8 +27,6 @@ use secrecy::ExposeSecret as _;
 use tokio::process::Command;
 
 use super::{ConfigFile, doctor, say};
-use crate::config::Config;
-use crate::services::tokens::PREFIX;
 
 /// The portal and the journal have this long to answer.
 const WAIT: Duration = Duration::from_secs(15);

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use crate::config::Config;
+use eirene_services::config::Config;
 
 /// A configuration with nothing but what there has to be.
 pub(super) fn config(portal: &str, apps: &str) -> Config {

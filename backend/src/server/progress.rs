@@ -15,7 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Sleep;
 use tokio_util::sync::PollSemaphore;
 
-use crate::crowd::Standing;
+use eirene_http::crowd::Standing;
 
 /// What is read of a request before its head counts as long.
 pub(super) const LONG_HEAD: usize = 128 * 1024;
@@ -112,12 +112,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Progress<S> {
 
 #[cfg(test)]
 mod tests {
+    use eirene_http::crowd::{Crowd, Guest, Most};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use futures_util::FutureExt as _;
 
     use super::*;
-    use crate::crowd::{Crowd, Guest, Most};
 
     fn guest(crowd: &Crowd) -> Guest {
         crowd.admit(None).unwrap()

@@ -9,10 +9,10 @@ use eirene_core::scheduler::JobState;
 use eirene_core::secret::Secret;
 use eirene_core::{Session, SessionState};
 use eirene_database::AgentCredentials;
+use eirene_services::error::AppError;
 use eirene_tunnel::handshake::{Credential, Greeting, Hello};
 
 use super::TunnelContext;
-use crate::error::AppError;
 
 /// Seconds between two heartbeats.
 pub(super) const HEARTBEAT_S: u32 = 10;

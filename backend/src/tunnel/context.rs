@@ -6,17 +6,17 @@ use eirene_core::Clock;
 use eirene_database::Db;
 use tokio_util::sync::CancellationToken;
 
-use crate::agents::TunnelRegistry;
-use crate::app::App;
-use crate::services::cluster::Cluster;
-use crate::services::events::Events;
-use crate::services::logs::Logs;
-use crate::services::nodes::NodeReports;
-use crate::services::nudge::Nudges;
-use crate::services::samples::Samples;
-use crate::services::sessions::Sessions;
-use crate::traces::Traces;
-use crate::workers::Workers;
+use eirene_services::agents::TunnelRegistry;
+use eirene_services::app::App;
+use eirene_services::cluster::Cluster;
+use eirene_services::events::Events;
+use eirene_services::logs::Logs;
+use eirene_services::nodes::NodeReports;
+use eirene_services::nudge::Nudges;
+use eirene_services::samples::Samples;
+use eirene_services::sessions::Sessions;
+use eirene_services::traces::Traces;
+use eirene_services::workers::Workers;
 
 /// What agents reach through the tunnel, each its own session's part of it.
 #[derive(Clone)]

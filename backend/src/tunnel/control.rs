@@ -4,6 +4,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use eirene_core::{Desired, KeptOn, ScratchPhase, ScratchState, Session, SessionId, SessionState};
+use eirene_services::error::AppError;
+use eirene_services::events::EventKind;
+use eirene_services::nodes::{Reporter, Share, clean};
+use eirene_services::samples::Ingest;
+use eirene_services::sessions::agent::AppOutcome;
+use eirene_services::sessions::reasons::ScratchTrouble;
 use eirene_tunnel::handshake::Hello;
 use eirene_tunnel::message::{
     self, AgentSpan, FromAgent, FromPortal, MAX_SCRATCH_NODES, ScratchReport, ScratchWord, StopCause,
@@ -16,12 +22,6 @@ use tokio::sync::mpsc;
 use super::TunnelContext;
 use super::admission::HEARTBEAT_S;
 use super::pace::Pace;
-use crate::error::AppError;
-use crate::services::events::EventKind;
-use crate::services::nodes::{Reporter, Share, clean};
-use crate::services::samples::Ingest;
-use crate::services::sessions::agent::AppOutcome;
-use crate::services::sessions::reasons::ScratchTrouble;
 
 /// So many heartbeats may be missing.
 const PATIENCE: u32 = 3;

@@ -1,7 +1,7 @@
 //! Where agents dial in: the TLS listener, who is let in, what is said on the control stream, and the register of those that are connected.
 //!
 //! The agent belongs to the person, so whatever comes from it is hostile: it is bounded in time, size and rate, and reaches its own
-//! session only. What it says about its session is written by [`crate::services::sessions`].
+//! session only. What it says about its session is written by [`eirene_services::sessions`].
 
 mod admission;
 mod context;

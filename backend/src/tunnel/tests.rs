@@ -11,6 +11,9 @@ use std::time::Duration;
 use data_encoding::HEXLOWER;
 use eirene_core::secret::Secret;
 use eirene_core::{JobKind, Session, SessionState};
+use eirene_services::actor::Actor;
+use eirene_services::events::{EventKind, Fact};
+use eirene_services::testing::{PATIENCE, TestApp};
 use eirene_tunnel::handshake::{self, Credential, HandshakeError, Hello};
 use eirene_tunnel::message::{self, FromAgent, FromPortal};
 use eirene_tunnel::{Acceptor, Limits, StreamKind, TunnelStream};
@@ -26,9 +29,6 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::task::TaskTracker;
 
 use super::{TunnelContext, TunnelIdentity, listen};
-use crate::services::actor::Actor;
-use crate::services::events::EventKind;
-use crate::testing::{PATIENCE, TestApp};
 
 /// A portal that awaits agents, and one session whose agent may come.
 struct Door {

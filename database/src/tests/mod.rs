@@ -24,15 +24,15 @@ use std::time::Duration;
 
 use eirene_core::secret::{Secret, SecretHash};
 use eirene_core::{
-    Desired, LoginId, Resources, Role, RunProgram, Scope, Session, SessionId, SessionState, TokenId, User, UserId,
-    UserState,
+    ApiToken, Desired, Login, LoginId, Resources, Role, RunProgram, Scope, Session, SessionId, SessionState, TokenId,
+    User, UserId, UserState,
 };
 use jiff::Timestamp;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tempfile::TempDir;
 
 use crate::Counting;
-use crate::{ApiToken, Db, Limits, Login};
+use crate::{Db, Limits};
 
 /// A test that waits longer than this for one thing hangs.
 const PATIENCE: Duration = Duration::from_mins(2);

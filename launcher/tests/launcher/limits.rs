@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use eirene_backend::config::Config;
-use eirene_backend::launcher_client::LauncherClient;
-use eirene_backend::shared_storage::shared_storage;
 use eirene_core::SpaceId;
 use eirene_core::launcher::{Launcher as LauncherPort, LauncherAnswer, LauncherRequest, SpaceFor};
 use eirene_core::storage::{Bytes, Files, Known, Limit, Place, Quota, QuotaOf};
+use eirene_services::config::Config;
+use eirene_services::launcher_client::LauncherClient;
+use eirene_services::shared_storage::shared_storage;
 use tokio::runtime::Runtime;
 
 use crate::bench::{Launcher, PROGRAM, init_root, wait_for};

@@ -8,22 +8,22 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 
-use eirene_backend::app::{App, Ports};
-use eirene_backend::config::Config;
-use eirene_backend::launcher_client::LauncherClient;
-use eirene_backend::launcher_groups::LauncherGroups;
-use eirene_backend::services::passwords::Passwords;
-use eirene_backend::services::spaces::groups::LocalGroups;
-use eirene_backend::shared_storage::shared_storage;
-use eirene_backend::traces::Traces;
-use eirene_backend::workers::{Threads, Workers};
-use eirene_backend::{http, server};
+use eirene_backend::server;
 use eirene_core::clock::{Clock, MockClock};
 use eirene_core::launcher::Launcher as LauncherPort;
 use eirene_core::secret::Secret;
 use eirene_core::storage::Identity;
-use eirene_core::{Role, Scope, TokenId, User, UserId, UserState};
-use eirene_database::{ApiToken, Db};
+use eirene_core::{ApiToken, Role, Scope, TokenId, User, UserId, UserState};
+use eirene_database::Db;
+use eirene_services::app::{App, Ports};
+use eirene_services::config::Config;
+use eirene_services::launcher_client::LauncherClient;
+use eirene_services::launcher_groups::LauncherGroups;
+use eirene_services::passwords::Passwords;
+use eirene_services::shared_storage::shared_storage;
+use eirene_services::spaces::groups::LocalGroups;
+use eirene_services::traces::Traces;
+use eirene_services::workers::{Threads, Workers};
 use eirene_slurm_adapter::SlurmCli;
 use eirene_storage::posix::Room;
 use eirene_storage::{Look, Seen};
@@ -120,7 +120,7 @@ impl Portal {
         let address = listener.local_addr().unwrap();
         // The service starts work of its own.
         let inside = runtime.enter();
-        let served = server::serve(app.clone(), http::service(app.clone()), listener, None, TaskTracker::new());
+        let served = server::serve(app.clone(), eirene_http::service(app.clone()), listener, None, TaskTracker::new());
         runtime.spawn(served);
         drop(inside);
         Some(Self { launcher, runtime, threads: Some(threads), app, clock, address, token })

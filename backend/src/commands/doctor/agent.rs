@@ -4,8 +4,9 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use eirene_services::config::Config;
+
 use super::Finding;
-use crate::config::Config;
 
 /// The GPU helper, which the agent looks for beside itself.
 const GPU_HELPER: &str = "eirene-gpu";

@@ -5,12 +5,12 @@ use std::path::Path;
 use eirene_core::Space;
 use eirene_core::confinement::{ConfinedNode, Confinement};
 use eirene_database::Db;
+use eirene_services::config::Config;
+use eirene_services::spaces::NOT_SHARED;
 use secrecy::ExposeSecret as _;
 
 use super::Finding;
 use crate::commands::open;
-use crate::config::Config;
-use crate::services::spaces::NOT_SHARED;
 
 /// Nodes that are called by their names.
 const MOST_NAMED: usize = 5;
@@ -133,10 +133,10 @@ pub(super) async fn sharing(database: Option<&(Db, String)>) -> Finding {
 mod tests {
     use eirene_core::confinement::Held;
     use eirene_core::{Clock as _, Reason, SpaceOwner, SystemClock};
+    use eirene_services::spaces::testing::a_space;
+    use eirene_services::testing::TestApp;
 
     use super::*;
-    use crate::services::spaces::testing::a_space;
-    use crate::testing::TestApp;
 
     #[tokio::test]
     async fn nodes_on_which_nothing_holds_jobs_are_named() {

@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eirene_core::launcher::Launcher;
+use eirene_services::config::Config;
+use eirene_services::launcher_client::LauncherClient;
 
 use super::{say, serve};
-use crate::config::Config;
-use crate::launcher_client::LauncherClient;
 
 /// Longest wait for one of them.
 const WAIT: Duration = Duration::from_secs(15);

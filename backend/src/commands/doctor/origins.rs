@@ -2,15 +2,15 @@
 
 use anyhow::Context as _;
 use eirene_core::{Clock as _, SystemClock};
+use eirene_services::alerts::platform;
+use eirene_services::config::Config;
+use eirene_services::outward;
 use jiff::Timestamp;
 use reqwest::tls::TlsInfo;
 use reqwest::{Client, redirect};
 
 use super::{Finding, HOST_WAIT};
-use crate::config::Config;
-use crate::outward;
 use crate::server::read_certificate;
-use crate::services::alerts::platform;
 
 /// Days before its end from which a certificate is doubtful, as the alert `certificate_ends` has it.
 const CERTIFICATE_DAYS: i64 = 14;

@@ -6,6 +6,10 @@ use std::sync::Arc;
 use eirene_core::launcher::Launcher;
 use eirene_core::scheduler::Node;
 use eirene_core::{Clock, SystemClock};
+use eirene_services::config::Config;
+use eirene_services::samples::{History as _, Prometheus};
+use eirene_services::traces::Traces;
+use eirene_services::zabbix;
 use eirene_slurm_adapter::is_newer_than_tested;
 use reqwest::Url;
 use secrecy::ExposeSecret as _;
@@ -13,10 +17,6 @@ use tokio::net::TcpStream;
 
 use super::{Finding, HOST_WAIT};
 use crate::commands::serve;
-use crate::config::Config;
-use crate::services::samples::{History as _, Prometheus};
-use crate::services::zabbix;
-use crate::traces::Traces;
 
 /// Whether the Prometheus that charts are read from answers us, by the same question that `/readyz` asks.
 pub(super) async fn prometheus(config: &Config) -> anyhow::Result<()> {

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use eirene_core::launcher::Launcher;
 use eirene_core::{Clock, SystemClock};
 use eirene_database::Db;
+use eirene_services::config::Config;
+use eirene_services::shared_storage::shared_storage;
+use eirene_services::storage::Storage;
+use eirene_services::storage::judge::{Finding as JudgedFinding, Severity};
+use eirene_services::storage::remembered::Remembered;
+use eirene_services::storage::snapshot::Asked;
 
 use super::Finding;
-use crate::config::Config;
-use crate::services::storage::Storage;
-use crate::services::storage::judge::{Finding as JudgedFinding, Severity};
-use crate::services::storage::remembered::Remembered;
-use crate::services::storage::snapshot::Asked;
-use crate::shared_storage::shared_storage;
 
 /// What is wrong with the shared storage, by the same looks that eirened takes: the launcher's, and the tool that it runs. What is known
 /// from before is the database's.
@@ -55,13 +55,13 @@ mod tests {
     use eirene_core::space::MadeAt;
     use eirene_core::storage::Identity;
     use eirene_core::{Role, Space, SpaceOwner};
+    use eirene_services::spaces::testing::a_space;
+    use eirene_services::testing::TestApp;
     use eirene_storage::Seen;
     use eirene_storage::posix::look_at;
 
     use super::*;
     use crate::commands::testing::config;
-    use crate::services::spaces::testing::a_space;
-    use crate::testing::TestApp;
 
     /// A launcher whose configuration names no storage: what is looked at is looked at from here.
     struct Bare;

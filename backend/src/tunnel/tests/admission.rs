@@ -2,12 +2,12 @@
 
 use eirene_core::scheduler::JobState;
 use eirene_core::{Clock as _, Role, SessionId};
+use eirene_services::agents::NoTunnel;
+use eirene_services::cluster::Snapshot;
+use eirene_services::testing::snapshot;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
-use crate::agents::NoTunnel;
-use crate::services::cluster::Snapshot;
-use crate::testing::snapshot;
 
 #[tokio::test]
 async fn an_agent_comes_in_says_ready_and_its_app_is_reached() {
@@ -105,10 +105,10 @@ async fn nobody_is_the_agent_of_a_job_that_is_still_pending() {
     let app = &door.test.app;
     let at = |seconds: i64, state: JobState| {
         let asked_at = door.test.clock.now() + jiff::SignedDuration::from_secs(seconds);
-        let job = crate::testing::job(&door.session, 7, state);
+        let job = eirene_services::testing::job(&door.session, 7, state);
         app.cluster.publish(Snapshot { asked_at: Some(asked_at), ..snapshot(vec![job]) });
     };
-    let known = crate::testing::job(&door.session, 7, JobState::Pending).identity;
+    let known = eirene_services::testing::job(&door.session, 7, JobState::Pending).identity;
     app.sessions.change(door.session.id, |session| session.job = Some(known.clone())).await.unwrap();
     let hello = door.hello();
     // What is known is old: it is asked for again, and the answer counts.
@@ -131,7 +131,7 @@ async fn nobody_is_the_agent_of_a_job_that_is_still_pending() {
 /// How many were refused for this reason, by this counter: from the first time it is asked on, and others are refused in this process, too.
 fn counted(what: &str, reason: &str) -> u64 {
     let name = format!("eirene_{what}_refused_total{{reason=\"{reason}\"}} ");
-    let text = crate::http::health::counted();
+    let text = eirene_http::health::counted();
     text.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).unwrap_or(0)
 }
 
@@ -224,7 +224,7 @@ async fn a_secret_of_ones_own_opens_no_other_session_and_what_is_said_of_it_is_n
 #[tokio::test]
 async fn an_agent_of_another_job_an_older_restart_or_an_ended_session_stays_out() {
     let door = Door::open().await;
-    let job = crate::testing::job(&door.session, 9, eirene_core::scheduler::JobState::Running).identity;
+    let job = eirene_services::testing::job(&door.session, 9, eirene_core::scheduler::JobState::Running).identity;
     door.test.app.sessions.change(door.session.id, |s| s.job = Some(job.clone())).await.unwrap();
     assert_eq!(door.refusal(|_| {}).await, ("other_job".into(), false));
     let next = Secret::generate();

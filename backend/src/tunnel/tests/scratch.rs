@@ -1,11 +1,11 @@
 //! What an agent says of its session's scratch, believable or not.
 
 use eirene_core::{KeptOn, Role, ScratchPhase};
+use eirene_services::sessions::StartSession;
 use eirene_tunnel::message::{Amount, ScratchReport, ScratchWord};
 use futures_util::StreamExt as _;
 
 use super::*;
-use crate::services::sessions::StartSession;
 
 impl Door {
     /// With a session that has a scratch, on two nodes.
@@ -48,7 +48,7 @@ async fn how_a_scratch_is_is_told_as_it_goes_and_only_its_changes_are_written() 
             let event = told.next().await.unwrap();
             if event.kind == EventKind::Scratch {
                 assert_eq!((event.id, event.owner), (None, Some(door.ada.user.id)), "it is passed on and not kept");
-                let session = event.fact.session();
+                let Fact::Session(session) = &event.fact else { panic!("{event:?}") };
                 assert_eq!(session.scratch_state.as_ref().unwrap().phase, ScratchPhase::Filling);
                 copied.push(door.test.app.nodes.copied(session).unwrap().all.copied.bytes);
             }
@@ -76,7 +76,8 @@ async fn how_a_scratch_is_is_told_as_it_goes_and_only_its_changes_are_written() 
     assert!(phase(ScratchPhase::Kept).await, "what was said last of all stays");
     events.publish(EventKind::Notice, None, None, serde_json::json!({"code": "end"})).await;
     let first = hers.next().await.unwrap();
-    assert_eq!(first.fact.small()["code"], "end", "nobody else hears of any of it");
+    let Fact::Small(said) = &first.fact else { panic!("{first:?}") };
+    assert_eq!(said["code"], "end", "nobody else hears of any of it");
 }
 
 #[tokio::test]

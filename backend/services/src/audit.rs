@@ -1,0 +1,202 @@
+//! The audit log: who did what to whom. Append-only; only admins read it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use eirene_core::audit::{AuditEvent, NewAuditEvent};
+use eirene_core::text::one_line;
+use eirene_core::{Clock, JobKind, Session, SessionId, UserId};
+use eirene_database::Db;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::actor::Actor;
+use crate::error::AppError;
+
+/// Longest page.
+const MAX_PAGE: u32 = 200;
+
+/// A page that is open looks again and again: that is written down once in this time.
+const LOOK_EVERY: SignedDuration = SignedDuration::from_hours(1);
+/// From this many remembered looks on, those that are over are forgotten.
+const MANY_LOOKS: usize = 1_000;
+
+/// At what of somebody else's session or run an admin looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Look {
+    /// Where it is and what it asked for.
+    Session,
+    /// Its log.
+    Log,
+}
+
+impl Look {
+    fn action(self, kind: JobKind) -> &'static str {
+        match (self, kind) {
+            (Self::Session, JobKind::Session) => "session.view",
+            (Self::Log, JobKind::Session) => "session.read_log",
+            (Self::Session, JobKind::Run) => "run.view",
+            (Self::Log, JobKind::Run) => "run.read_log",
+        }
+    }
+}
+
+/// Who looked at what, and when that was last written down.
+type Looks = HashMap<(UserId, SessionId, Look), Timestamp>;
+
+/// The audit log.
+#[derive(Clone)]
+pub struct Audit {
+    db: Db,
+    clock: Arc<dyn Clock>,
+    looks: Arc<Mutex<Looks>>,
+}
+
+/// Which part of the log.
+#[derive(Debug, Clone, Default)]
+pub struct AuditQuery {
+    /// Only events before this number.
+    pub before: Option<i64>,
+    /// At most so many.
+    pub limit: u32,
+    /// Only this actor's.
+    pub actor: Option<String>,
+    /// Only this action.
+    pub action: Option<String>,
+}
+
+impl Audit {
+    /// The log kept in `db`.
+    pub fn new(db: Db, clock: Arc<dyn Clock>) -> Self {
+        Self { db, clock, looks: Arc::default() }
+    }
+
+    /// Writes down that somebody looked at a session that is not theirs, once an hour for each.
+    pub async fn looked(&self, actor: &Actor, session: &Session, at: Look) {
+        if actor.user.id == session.owner || !self.is_news(actor.user.id, session.id, at) {
+            return;
+        }
+        let details = json!({"owner": session.owner_name});
+        self.record(actor.audit(at.action(session.kind()), &session.id.to_string(), "ok", details)).await;
+    }
+
+    fn is_news(&self, who: UserId, session: SessionId, at: Look) -> bool {
+        let now = self.clock.now();
+        let is_over = |since: Timestamp| now >= since + LOOK_EVERY;
+        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        if looks.len() >= MANY_LOOKS {
+            looks.retain(|_, since| !is_over(*since));
+        }
+        let known = looks.get(&(who, session, at)).copied();
+        let is_news = known.is_none_or(is_over);
+        if is_news {
+            looks.insert((who, session, at), now);
+        }
+        is_news
+    }
+
+    /// Writes one event, with printable text alone. What was done is done: a failure is logged and does not reach the caller.
+    pub async fn record(&self, mut event: NewAuditEvent) {
+        for text in [Some(&mut event.actor), Some(&mut event.target), event.address.as_mut()].into_iter().flatten() {
+            *text = one_line(text, usize::MAX);
+        }
+        printable(&mut event.details);
+        if let Err(error) = self.db.append_audit(&event, self.clock.now()).await {
+            tracing::error!(%error, action = event.action, target = event.target, "An audit event could not be written");
+        }
+    }
+
+    /// Newest events first.
+    pub async fn list(&self, actor: &Actor, query: AuditQuery) -> Result<Vec<AuditEvent>, AppError> {
+        actor.require_admin()?;
+        let limit = query.limit.clamp(1, MAX_PAGE);
+        Ok(self.db.audit_events(query.before, limit, query.actor.as_deref(), query.action.as_deref()).await?)
+    }
+}
+
+/// Makes every text in `details` one line.
+fn printable(details: &mut Value) {
+    match details {
+        Value::String(text) => *text = one_line(text, usize::MAX),
+        Value::Array(items) => items.iter_mut().for_each(printable),
+        Value::Object(fields) => fields.values_mut().for_each(printable),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// An audit event of the platform itself.
+pub fn by_system(
+    reconciler: &str,
+    action: &'static str,
+    target: &str,
+    outcome: &'static str,
+    details: serde_json::Value,
+) -> NewAuditEvent {
+    NewAuditEvent {
+        actor: format!("system:{reconciler}"),
+        action,
+        target: target.to_owned(),
+        outcome,
+        details,
+        address: None,
+        request_id: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use eirene_core::Role;
+
+    use super::*;
+    use crate::testing::TestApp;
+
+    #[tokio::test]
+    async fn an_admin_who_looks_at_others_sessions_is_written_down_once_an_hour() {
+        let test = TestApp::new().await;
+        let (ada, root) = (test.ada().await, test.person("root-admin", 2003, Role::Admin).await);
+        let (session, _) = test.app.sessions.start(&ada, TestApp::wish(), None).await.unwrap();
+        let lines = async || -> Vec<(String, String)> {
+            let all = test.app.db.audit_events(None, 100, None, None).await.unwrap();
+            let looks =
+                all.into_iter().rev().filter(|event| ["session.view", "session.read_log"].contains(&&*event.action));
+            looks
+                .map(|event| {
+                    assert_eq!((event.target, event.details), (session.id.to_string(), json!({"owner": "ada"})));
+                    (event.actor, event.action)
+                })
+                .collect()
+        };
+        let line = |action: &str| ("root-admin".to_owned(), action.to_owned());
+
+        test.app.sessions.get(&ada, session.id).await.unwrap();
+        test.app.logs.read(&ada, JobKind::Session, session.id).await.unwrap();
+        assert!(test.app.sessions.get(&test.person("grace", 2002, Role::Researcher).await, session.id).await.is_err());
+        assert_eq!(lines().await, [], "nobody looked at what is not theirs");
+        for _ in 0..3 {
+            test.app.sessions.get(&root, session.id).await.unwrap();
+        }
+        assert_eq!(lines().await, [line("session.view")]);
+        // A session's events carry what its app prints.
+        drop(test.app.events.subscribe(&root, Some((JobKind::Session, session.id)), None).await.unwrap());
+        test.app.logs.read(&root, JobKind::Session, session.id).await.unwrap();
+        drop(test.app.logs.follow(&root, JobKind::Session, session.id).await.unwrap());
+        assert_eq!(lines().await, [line("session.view"), line("session.read_log")]);
+        test.clock.advance_s(61 * 60);
+        drop(test.app.logs.follow(&root, JobKind::Session, session.id).await.unwrap());
+        test.app.sessions.get(&root, session.id).await.unwrap();
+        assert_eq!(lines().await.len(), 4);
+    }
+
+    #[tokio::test]
+    async fn looks_that_are_over_are_forgotten() {
+        let test = TestApp::new().await;
+        let audit = &test.app.audit;
+        let who = UserId::generate();
+        for _ in 0..MANY_LOOKS {
+            assert!(audit.is_news(who, SessionId::generate(), Look::Session));
+        }
+        test.clock.advance_s(LOOK_EVERY.as_secs());
+        assert!(audit.is_news(who, SessionId::generate(), Look::Session));
+        assert_eq!(audit.looks.lock().unwrap().len(), 1);
+    }
+}

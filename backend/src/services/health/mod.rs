@@ -1,5 +1,0 @@
-//! How everything is doing that the portal depends on, and how the reconcilers are doing.
-
-pub(crate) mod problem;
-pub mod readiness;
-pub mod status;
