@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::floor::Floor;
 use crate::judge::Judge;
 use crate::member::{FIRST, Member, NOTICE, find};
-use crate::notice::{Notice, Posted, remove_dead};
+use crate::notice::{Notice, Posted, remove_dead, remove_drafts};
 use crate::place;
 use crate::plan::{Meeting, Phase, Plan};
 use crate::proof::Prover;
@@ -183,7 +183,11 @@ fn clear_if_dead(plan: &Plan, own: &Entry, met: bool) -> bool {
             dead
         }
         Meeting::File(path) => {
-            let Ok(Some(notice)) = Notice::read(path, &plan.world) else { return true };
+            let Ok(Some(notice)) = Notice::read(path, &plan.world) else {
+                // Rank 0 may have been killed before it put the file in its place.
+                remove_drafts(path, plan.timeout / 2);
+                return true;
+            };
             let alive = |endpoint: &SocketAddr| TcpStream::connect_timeout(endpoint, CALL).is_ok();
             let dead = (met || notice.host == own.host) && !notice.addresses.iter().any(alive);
             if dead {

@@ -5,6 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use zeroize::Zeroizing;
 
@@ -128,11 +129,20 @@ impl Posted {
 /// Removes a meeting file whose writer is dead, and what it may have been about to put in its place.
 pub(crate) fn remove_dead(path: &Path) {
     let _ = fs::remove_file(path);
+    remove_drafts(path, Duration::ZERO);
+}
+
+/// Removes what was to become the meeting file and is at least this old: a writer that lives puts it in its place at once.
+pub(crate) fn remove_drafts(path: &Path, age: Duration) {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else { return };
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let draft = entry.file_name();
         let number = draft.to_str().and_then(|draft| draft.strip_prefix(name)?.strip_prefix('.'));
-        if number.is_some_and(|number| from_hex(number.as_bytes(), &mut [0; 8])) {
+        let is_old = || {
+            let modified = entry.metadata().and_then(|meta| meta.modified());
+            age.is_zero() || modified.is_ok_and(|at| at.elapsed().is_ok_and(|past| past >= age))
+        };
+        if number.is_some_and(|number| from_hex(number.as_bytes(), &mut [0; 8])) && is_old() {
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -170,6 +180,14 @@ mod tests {
         assert!(path.exists(), "a later writer's file stays");
         drop(later);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+
+        // Its writer was killed before it put it in its place.
+        Posted::draft(&directory.path().join("meeting.00112233445566ff"), &notice).unwrap();
+        fs::write(directory.path().join("meeting.old"), "somebody's").unwrap();
+        remove_drafts(&path, Duration::from_hours(1));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "it may live");
+        remove_drafts(&path, Duration::from_nanos(1));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 
     #[test]
