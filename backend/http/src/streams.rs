@@ -79,13 +79,19 @@ pub async fn events(
         Wanted::All => app.events.subscribe_all(actor, last_id).await?,
     };
     let first = stream::once(async { Ok::<_, Infallible>(sse::Event::default().retry(COME_BACK)) });
-    let shown = app.clone();
+    let (shown, reader) = (app.clone(), actor.user.id);
     let rest = events.then(move |event| {
         let app = shown.clone();
         async move {
-            let data =
-                data(&app, &event).await.inspect_err(|error| tracing::warn!(%error, "An event cannot be shown"))?;
-            Ok::<_, AppError>(data.map(|data| {
+            let data = match data(&app, reader, &event).await {
+                Err(error @ AppError::Unavailable { .. }) => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, event = event.id, "An event cannot be shown");
+                    None
+                }
+                Ok(data) => data,
+            };
+            Ok(data.map(|data| {
                 let shown = sse::Event::default().event(event.kind.as_str()).data(data);
                 match event.id {
                     Some(id) => shown.id(id.to_string()),
@@ -100,8 +106,8 @@ pub async fn events(
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }
 
-/// What the API shows of an event; nothing where what it is about is gone.
-async fn data(app: &App, event: &Event) -> Result<Option<String>, AppError> {
+/// What the API shows `reader` of an event; nothing where what it is about is gone.
+async fn data(app: &App, reader: UserId, event: &Event) -> Result<Option<String>, AppError> {
     let view = match &event.fact {
         Fact::Session(session) => Some(job(app, session)?),
         Fact::Operation(operation) => Some(text(&OperationView::from((**operation).clone()))?),
@@ -114,14 +120,19 @@ async fn data(app: &App, event: &Event) -> Result<Option<String>, AppError> {
                 None => None,
             },
             EventKind::Operation => match id.parse() {
-                Ok(id) => app.operations.as_it_is(id).await?.map(|of| text(&OperationView::from(of))).transpose()?,
+                Ok(id) => {
+                    let operation = app.operations.as_it_is(id).await?.filter(|of| Some(of.user) == event.owner);
+                    operation.map(|operation| text(&OperationView::from(operation))).transpose()?
+                }
                 Err(_) => None,
             },
             EventKind::Alert => match id.parse() {
-                Ok(id) => app.alerts.as_it_is(id).await?.map(|listed| text(&AlertView::from(&listed))).transpose()?,
+                Ok(id) => {
+                    app.alerts.as_it_is(id, reader).await?.map(|listed| text(&AlertView::from(&listed))).transpose()?
+                }
                 Err(_) => None,
             },
-            // Spaces and measurements are not kept: whoever comes later reads them.
+            // These are not kept, or are small.
             EventKind::Sample
             | EventKind::Log
             | EventKind::Nodes

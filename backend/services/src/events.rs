@@ -3,7 +3,7 @@
 //! State events are kept in the database, so that whoever comes back with the number of the last event gets the rest; log
 //! events are only passed on, because the log itself can be read. A reader that is too slow is brought back from the database.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use eirene_core::file_work::Operation;
@@ -414,6 +414,7 @@ impl Reader {
             }
         };
         self.behind = batch.len() == BATCH as usize;
+        let mut missed = Vec::new();
         for stored in batch {
             self.last_id = stored.id;
             let kind = EventKind::from_stored(&stored.kind);
@@ -421,7 +422,15 @@ impl Reader {
             let (session, owner, at) = (stored.session, stored.owner, stored.at);
             let event = Event { id: Some(stored.id), session, owner, kind, fact, at };
             if self.wanted.includes(&event) {
-                self.backlog.push_back(event);
+                missed.push(event);
+            }
+        }
+        // What is named by its id is shown as it is now, so once is enough: the last time.
+        let mut named = HashSet::new();
+        for event in missed.into_iter().rev() {
+            let again = matches!(&event.fact, Fact::Kept(id) if !named.insert((event.kind, id.clone())));
+            if !again {
+                self.backlog.push_front(event);
             }
         }
         Some(())
@@ -454,7 +463,11 @@ mod tests {
     async fn numbers(stream: &mut BoxStream<'static, Event>, count: usize) -> Vec<i64> {
         let taken = stream.take(count).collect::<Vec<Event>>();
         let taken = tokio::time::timeout(PATIENCE, taken).await.expect("events come");
-        taken.into_iter().map(|event| event.fact.small().as_i64().unwrap()).collect()
+        let number = |fact: &Fact| match fact {
+            Fact::Kept(id) => id.parse().ok(),
+            other => other.small().as_i64().or_else(|| other.small()["id"].as_str()?.parse().ok()),
+        };
+        taken.into_iter().map(|event| number(&event.fact).unwrap()).collect()
     }
 
     #[tokio::test]
@@ -487,7 +500,7 @@ mod tests {
         let mut hers = events.subscribe(&ada, None, None).await.unwrap();
         let mut programs = events.subscribe(&program, None, None).await.unwrap();
         let mut everybodys = events.subscribe_all(&admin, None).await.unwrap();
-        events.publish(EventKind::Operation, None, Some(ada.user.id), json!(1)).await;
+        events.publish(EventKind::Operation, None, Some(ada.user.id), json!({"id": "1"})).await;
         events.publish_transient(EventKind::Operation, None, ada.user.id, json!(2));
         publish(events, Some(ada.user.id), 3).await;
         assert_eq!(numbers(&mut hers, 3).await, [1, 2, 3]);
@@ -512,8 +525,8 @@ mod tests {
         let mut hers_of_one = events.subscribe(&ada, of_one, None).await.unwrap();
         let mut admins_of_one = events.subscribe(&admin, of_one, None).await.unwrap();
         let mut everybodys = events.subscribe_all(&admin, None).await.unwrap();
-        events.publish(EventKind::Alert, Some(session.id), None, json!(1)).await;
-        events.publish(EventKind::Alert, Some(session.id), Some(ada.user.id), json!(2)).await;
+        events.publish(EventKind::Alert, Some(session.id), None, json!({"id": "1"})).await;
+        events.publish(EventKind::Alert, Some(session.id), Some(ada.user.id), json!({"id": "2"})).await;
         for stream in [&mut hers, &mut hers_of_one] {
             assert_eq!(numbers(stream, 1).await, [2]);
         }

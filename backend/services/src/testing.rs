@@ -1,4 +1,4 @@
-//! What the tests of this crate are arranged with: a scheduler and a launcher in memory, a clock that is moved, a database in a temporary
+//! What the tests of this crate and of those above are arranged with: a scheduler and a launcher in memory, a clock that is moved, a database in a temporary
 //! directory.
 
 mod cluster;

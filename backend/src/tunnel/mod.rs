@@ -1,4 +1,4 @@
-//! Where agents dial in: the TLS listener, who is let in, what is said on the control stream, and the register of those that are connected.
+//! Where agents dial in: the TLS listener, who is let in, and what is said on the control stream.
 //!
 //! The agent belongs to the person, so whatever comes from it is hostile: it is bounded in time, size and rate, and reaches its own
 //! session only. What it says about its session is written by [`eirene_services::sessions`].

@@ -208,7 +208,7 @@ mod tests {
         let published = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(
             published == text,
-            "docs/openapi.json differs from the code; look at the difference after `EIRENE_WRITE_OPENAPI=1 cargo test -p eirene-backend openapi`"
+            "docs/openapi.json differs from the code; look at the difference after `EIRENE_WRITE_OPENAPI=1 cargo test -p eirene-http openapi`"
         );
     }
 

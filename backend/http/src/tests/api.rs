@@ -380,7 +380,9 @@ async fn kept_events_are_facts_and_shown_as_things_are() {
     // Earlier versions kept what they showed.
     let shown = json!({"id": made["id"], "name": "as it was", "state": "starting"});
     let (session, owner, at) = (first.session, first.owner, first.at);
-    db.append_event(session, owner, "state", &shown, at).await.unwrap();
+    for _ in 0..3 {
+        db.append_event(session, owner, "state", &shown, at).await.unwrap();
+    }
     // What is gone, and what makes no sense, is left out.
     for (kind, id) in [("alert", "01890000-0000-7000-8000-000000000000"), ("operation", "x"), ("state", "x")] {
         db.append_event(None, owner, kind, &json!({"id": id}), at).await.unwrap();

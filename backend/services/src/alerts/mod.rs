@@ -327,11 +327,11 @@ impl Alerts {
         Ok(self.listed(known, Some(actor.user.id), &silences))
     }
 
-    /// One as it is now, for whoever has been told of it.
-    pub async fn as_it_is(&self, id: AlertId) -> Result<Option<Listed>, AppError> {
+    /// One as `reader` sees it now, who has been told of it.
+    pub async fn as_it_is(&self, id: AlertId, reader: UserId) -> Result<Option<Listed>, AppError> {
         let Some(known) = self.db().alert(id).await? else { return Ok(None) };
         let silences = self.db().silences(None, self.now()).await?;
-        Ok(Some(self.listed(known, None, &silences)))
+        Ok(Some(self.listed(known, Some(reader), &silences)))
     }
 
     /// Alerts about a session or run, the latest first. The caller has asked whether it may be seen.

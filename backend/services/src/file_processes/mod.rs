@@ -2,7 +2,7 @@
 //!
 //! A file process belongs to the person and so does everything it says: what comes out of a channel is bounded in number, size and rate, and
 //! a process that says what it cannot say is cut off. A file system that hangs holds up one person's process and no thread of the portal's.
-//! Nothing here decides who may ask for what, and nothing opens a file. What takes a person's rights away (`services/access.rs`) closes the
+//! Nothing here decides who may ask for what, and nothing opens a file. What takes a person's rights away (`access.rs`) closes the
 //! channel.
 
 mod client;

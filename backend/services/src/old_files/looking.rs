@@ -25,7 +25,7 @@ use crate::spaces::policy::Doubt;
 const PAGE: u32 = 200;
 /// How long one look goes on, once everybody was asked, before it leaves the other spaces to the next.
 const LONGEST_LOOK: Duration = Duration::from_mins(1);
-/// How long it goes on with the questions before it: a run of two minutes is ended in the middle of something (`reconcilers/driver.rs`).
+/// How long it goes on with the questions before it: a run of two minutes is ended in the middle of something (`backend/reconcilers/src/driver.rs`).
 const LONGEST_RUN: Duration = Duration::from_secs(90);
 
 /// A space that is being looked at, and what holds there for all whose files are.

@@ -1,5 +1,5 @@
 //! Sessions: starting, showing and stopping them; and what runs have in common with them. What happens in between is the
-//! [reconcilers'](crate::reconcilers) work; they write through [`Sessions::change`] like everybody else.
+//! reconcilers' work; they write through [`Sessions::change`] like everybody else.
 
 pub mod agent;
 pub mod change;
