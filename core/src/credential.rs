@@ -18,7 +18,7 @@ pub struct ApiToken {
     pub scopes: Vec<Scope>,
     /// When it was made.
     pub created_at: Timestamp,
-    /// When it is over; none means never.
+    /// When it expires; none means never.
     pub expires_at: Option<Timestamp>,
     /// When it was last used, to the minute or so.
     pub last_used_at: Option<Timestamp>,
@@ -35,7 +35,7 @@ pub struct Login {
     pub created_at: Timestamp,
     /// When it was last used, to the minute or so: callers need not touch it at every request.
     pub last_seen_at: Timestamp,
-    /// When it is over whatever happens.
+    /// When it expires, however often it is used.
     pub expires_at: Timestamp,
     /// The browser's address when it signed in.
     pub address: Option<String>,

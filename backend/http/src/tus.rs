@@ -2,7 +2,7 @@
 //!
 //! Offered are the core and the extensions of [`EXTENSIONS`]; uploads put together of others and uploads of unknown length are not, and
 //! neither is another verb in `X-HTTP-Method-Override`: what a request may do is decided by the verb it came with. A header that is there
-//! twice is none. Whose an upload is, how far it is and what becomes of it is known elsewhere (`eirene_services::uploads`).
+//! twice is none. Owners, offsets and removal of uploads are in `eirene_services::uploads`.
 
 use std::fmt::Write as _;
 

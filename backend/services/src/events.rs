@@ -44,8 +44,8 @@ pub enum EventKind {
     Operation,
     /// What is known of a space changed.
     Space,
-    /// An alert was raised, is known of, or is over. One of a session that has no owner here is told to others than whose session it is: they
-    /// have silenced it.
+    /// An alert was raised, acknowledged or ended. Where it is about a session and has no owner here, the session's owner has silenced it, and
+    /// only others are notified.
     Alert,
     /// A message for people.
     Notice,
@@ -105,7 +105,7 @@ pub enum Fact {
     Space(Box<SpaceSeen>),
     /// The alert as it is now.
     Alert(Box<Listed>),
-    /// The same read back from the table, where it is named by its id alone. Whoever delivers the event reads how it is by then.
+    /// One of these read back from the table, which keeps only its id. Delivery reads its present state.
     Kept(String),
     /// A measurement, lines of a log, a message.
     Small(Value),

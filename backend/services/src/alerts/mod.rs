@@ -327,7 +327,7 @@ impl Alerts {
         Ok(self.listed(known, Some(actor.user.id), &silences))
     }
 
-    /// One as `reader` sees it now, who has been told of it.
+    /// The present state of an alert as `reader` sees it. The caller has authorised the reader.
     pub async fn as_it_is(&self, id: AlertId, reader: UserId) -> Result<Option<Listed>, AppError> {
         let Some(known) = self.db().alert(id).await? else { return Ok(None) };
         let silences = self.db().silences(None, self.now()).await?;

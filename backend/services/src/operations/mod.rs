@@ -196,7 +196,7 @@ impl Operations {
         row.map(|row| self.inner.as_of_now(row)).ok_or(AppError::NotFound)
     }
 
-    /// One as it is now, for whoever has been told of it.
+    /// The present state of an operation. The caller has authorised the reader.
     pub async fn as_it_is(&self, id: OperationId) -> Result<Option<Operation>, AppError> {
         Ok(self.inner.db.operation(id).await?.map(|row| self.inner.as_of_now(row)))
     }

@@ -105,12 +105,12 @@ impl Sessions {
         Self { parts: Shared::new(parts), starting: Arc::default() }
     }
 
-    /// All that are not over, for the site's own monitoring.
+    /// All sessions and runs that have not ended, for the site's own monitoring.
     pub async fn live(&self) -> Result<Vec<Session>, AppError> {
         Ok(self.parts.db.live_sessions().await?)
     }
 
-    /// A session or run as it is now, for whoever has been told of it.
+    /// The present state of a session or run. The caller has authorised the reader, for instance by an event.
     pub async fn as_it_is(&self, id: SessionId) -> Result<Option<Session>, AppError> {
         Ok(self.parts.db.session(id).await?)
     }
