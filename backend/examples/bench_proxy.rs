@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use eirene_backend::server;
 use eirene_core::launcher::Launcher;
 use eirene_core::secret::Secret;
 use eirene_core::{
@@ -16,8 +15,9 @@ use eirene_core::{
     UserId, UserState,
 };
 use eirene_database::Db;
-use eirene_http::proxy::{ByteStream, Upstreams};
-use eirene_http::service_with;
+use eirene_gateway::proxy::{ByteStream, Upstreams};
+use eirene_gateway::server;
+use eirene_gateway::service_with;
 use eirene_services::agents::NoTunnel;
 use eirene_services::app::{App, Ports};
 use eirene_services::config::Config;

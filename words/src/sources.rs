@@ -6,10 +6,13 @@ use std::path::Path;
 use crate::words;
 
 /// Crates whose code asks the catalogue.
-const CRATES: [&str; 7] = [
+const CRATES: [&str; 10] = [
     "backend/src",
     "backend/examples",
+    "backend/api/src",
+    "backend/gateway/src",
     "backend/http/src",
+    "backend/portal/src",
     "backend/reconcilers/src",
     "backend/services/src",
     "slurm-adapter/src",

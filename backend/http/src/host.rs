@@ -17,12 +17,12 @@ fn plain(authority: &[u8]) -> Option<String> {
 }
 
 /// Whether both are the same host and port.
-pub(crate) fn same_authority(one: &[u8], other: &[u8]) -> bool {
+pub fn same_authority(one: &[u8], other: &[u8]) -> bool {
     one == other || plain(one).is_some_and(|one| plain(other).is_some_and(|other| one == other))
 }
 
 /// Whether both are the same scheme, host and port.
-pub(crate) fn same_origin(one: &[u8], other: &str) -> bool {
+pub fn same_origin(one: &[u8], other: &str) -> bool {
     let parts =
         |text: &str| text.split_once("://").map(|(scheme, authority)| (scheme.to_owned(), authority.to_owned()));
     let (Some((scheme, host)), Some((other_scheme, other_host))) =
@@ -34,7 +34,7 @@ pub(crate) fn same_origin(one: &[u8], other: &str) -> bool {
 }
 
 /// The session that `authority` stands for, below `apps_domain`.
-pub(crate) fn session_of(authority: &[u8], apps_domain: &str) -> Option<SessionId> {
+pub fn session_of(authority: &[u8], apps_domain: &str) -> Option<SessionId> {
     let (label, rest) = authority.split_at_checked(SESSION_LABEL)?;
     same_authority(rest.strip_prefix(b".")?, apps_domain.as_bytes()).then_some(())?;
     label_of(label)

@@ -16,7 +16,7 @@ pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for
 pub const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// What proxies say of the client, and anybody may say of themselves without being believed.
-pub(crate) const CLAIMS: [HeaderName; 7] = [
+pub const CLAIMS: [HeaderName; 7] = [
     header::FORWARDED,
     X_FORWARDED_FOR,
     HeaderName::from_static("x-forwarded-host"),
@@ -57,7 +57,7 @@ impl RequestInfo {
     }
 
     /// The same with the place of its connection among the others.
-    pub(crate) fn with_standing(self, standing: Option<Standing>) -> Self {
+    pub fn with_standing(self, standing: Option<Standing>) -> Self {
         Self { standing, ..self }
     }
 

@@ -23,7 +23,7 @@ impl Unhurried {
     }
 
     /// How long to wait yet; none: nothing has moved for too long, or ever.
-    pub(super) fn left(&self, quiet: Duration) -> Option<Duration> {
+    pub fn left(&self, quiet: Duration) -> Option<Duration> {
         let moved = (*self.0.lock().unwrap_or_else(PoisonError::into_inner))?;
         quiet.checked_sub(moved.elapsed()).filter(|left| !left.is_zero())
     }

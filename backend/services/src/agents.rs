@@ -1,4 +1,6 @@
-//! Which agents are connected. The newest connection of a session is the one that counts; an older one is closed.
+//! Agents: who is [let in](admission), and which are connected. The newest connection of a session is the one that counts; an older one is closed.
+
+pub mod admission;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

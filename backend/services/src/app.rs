@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::access::Access;
 use crate::accounts::Accounts;
 use crate::agents::TunnelRegistry;
+use crate::agents::admission::AgentAdmission;
 use crate::alerts::Alerts;
 use crate::audit::Audit;
 use crate::cluster::Cluster;
@@ -168,6 +169,8 @@ pub struct Services {
     pub access: Access,
     /// People's file processes.
     pub file_processes: Arc<FilesPool>,
+    /// Which agents are let in.
+    pub agent_admission: AgentAdmission,
     /// Agents that are connected.
     pub tunnels: TunnelRegistry,
     /// Bells of the reconcilers.
@@ -300,6 +303,7 @@ impl App {
             status: status.clone(),
             tunnels: tunnels.clone(),
         });
+        let agent_admission = AgentAdmission::new(db.clone(), clock.clone(), cluster.clone(), nudges.clone());
         let projects = Projects::new(Arc::clone(&scheduler), clock.clone());
         let nodes = NodeReports::default();
         let sessions = Sessions::new(crate::sessions::Parts {
@@ -359,6 +363,7 @@ impl App {
             tokens,
             access,
             file_processes,
+            agent_admission,
             tunnels,
             nudges,
             traces,

@@ -10,6 +10,8 @@ use anyhow::Context as _;
 use eirene_core::launcher::Launcher;
 use eirene_core::scheduler::Scheduler;
 use eirene_core::{Clock, SystemClock};
+use eirene_gateway::server;
+use eirene_gateway::tunnel::{self, TunnelContext, TunnelIdentity};
 use eirene_reconcilers::JobFiles;
 use eirene_services::app::{App, Ports};
 use eirene_services::config::{Adapter, Config, LogFormat};
@@ -28,8 +30,6 @@ use tokio_util::task::TaskTracker;
 use tracing_subscriber::EnvFilter;
 
 use super::{open, owner};
-use crate::server;
-use crate::tunnel::{self, TunnelContext, TunnelIdentity};
 
 /// How long open connections and running work may take to end.
 const GOODBYE: Duration = Duration::from_secs(8);
@@ -90,7 +90,7 @@ pub(super) async fn serve(config: Config) -> anyhow::Result<()> {
     if let Some(tls) = &tls {
         tracker.spawn(tls.clone().reload_until(app.shutdown.clone()));
     }
-    tracker.spawn(server::serve(app.clone(), eirene_http::service(app.clone()), listener, tls, tracker.clone()));
+    tracker.spawn(server::serve(app.clone(), eirene_gateway::service(app.clone()), listener, tls, tracker.clone()));
     if let Some(listener) = metrics_listener {
         tracker.spawn(server::serve_metrics(app.clone(), listener));
     }

@@ -1,5 +1,5 @@
 //! Everything eirened counts for Prometheus: names, units and meanings in one list, by the conventions
-//! (<https://prometheus.io/docs/practices/naming/>). Who counts uses the `metrics` facade; `eirene_http::health` shows it.
+//! (<https://prometheus.io/docs/practices/naming/>). Who counts uses the `metrics` facade; `eirene_gateway::health` shows it.
 //!
 //! Labels have few values whatever people do: states, severities, names of routes, partitions, types of GPU. No person, session or path is one.
 

@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 use eirene_core::{Clock as _, SystemClock};
+use eirene_gateway::server::read_certificate;
 use eirene_services::alerts::platform;
 use eirene_services::config::Config;
 use eirene_services::outward;
@@ -10,7 +11,6 @@ use reqwest::tls::TlsInfo;
 use reqwest::{Client, redirect};
 
 use super::{Finding, HOST_WAIT};
-use crate::server::read_certificate;
 
 /// Days before its end from which a certificate is doubtful, as the alert `certificate_ends` has it.
 const CERTIFICATE_DAYS: i64 = 14;

@@ -4,12 +4,12 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use eirene_gateway::tunnel::TunnelIdentity;
 use eirene_services::config::Config;
 use rustix::fs::{Access, access, statvfs};
 
 use super::Finding;
 use crate::commands::owner;
-use crate::tunnel::TunnelIdentity;
 
 const MIB: u64 = 1024 * 1024;
 
