@@ -8,13 +8,13 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 
-use eirene_backend::server;
 use eirene_core::clock::{Clock, MockClock};
 use eirene_core::launcher::Launcher as LauncherPort;
 use eirene_core::secret::Secret;
 use eirene_core::storage::Identity;
 use eirene_core::{ApiToken, Role, Scope, TokenId, User, UserId, UserState};
 use eirene_database::Db;
+use eirene_gateway::server;
 use eirene_services::app::{App, Ports};
 use eirene_services::config::Config;
 use eirene_services::launcher_client::LauncherClient;
@@ -120,7 +120,8 @@ impl Portal {
         let address = listener.local_addr().unwrap();
         // The service starts work of its own.
         let inside = runtime.enter();
-        let served = server::serve(app.clone(), eirene_http::service(app.clone()), listener, None, TaskTracker::new());
+        let served =
+            server::serve(app.clone(), eirene_gateway::service(app.clone()), listener, None, TaskTracker::new());
         runtime.spawn(served);
         drop(inside);
         Some(Self { launcher, runtime, threads: Some(threads), app, clock, address, token })
