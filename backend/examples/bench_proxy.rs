@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use eirene_core::audit::AuditEntry;
 use eirene_core::launcher::Launcher;
 use eirene_core::secret::Secret;
 use eirene_core::{
@@ -15,6 +16,7 @@ use eirene_core::{
     UserId, UserState,
 };
 use eirene_database::Db;
+use eirene_database::Start;
 use eirene_gateway::proxy::{ByteStream, Upstreams};
 use eirene_gateway::server;
 use eirene_gateway::service_with;
@@ -102,7 +104,7 @@ async fn seed(db: &Db) -> anyhow::Result<(SessionId, String)> {
         created_at: now,
         access_epoch: 0,
     };
-    db.insert_user(&user, "no password").await?;
+    db.insert_user(&user, "no password", &entry()).await?;
     let secret = Secret::from_text(format!("eir_{}", Secret::generate().expose()));
     let token = ApiToken {
         id: TokenId::generate(),
@@ -113,7 +115,7 @@ async fn seed(db: &Db) -> anyhow::Result<(SessionId, String)> {
         expires_at: None,
         last_used_at: None,
     };
-    db.insert_token(0, &token, &secret.hash()).await?;
+    db.insert_token(0, &token, &secret.hash(), &entry()).await?;
     let session = Session {
         id: SessionId::generate(),
         owner: user.id,
@@ -154,6 +156,12 @@ async fn seed(db: &Db) -> anyhow::Result<(SessionId, String)> {
         scratch: None,
         version: 1,
     };
-    db.insert_session(&session, None).await?;
+    db.insert_session(&session, Start::default()).await?;
     Ok((session.id, secret.expose().to_owned()))
+}
+
+/// The line in the audit log of what is arranged.
+fn entry() -> AuditEntry {
+    let event = eirene_services::audit::by_system("bench", "bench.arrange", "", "ok", serde_json::json!({}));
+    AuditEntry::new(event, SystemClock.now())
 }

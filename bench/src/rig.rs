@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use data_encoding::HEXLOWER;
+use eirene_core::audit::{AuditEntry, NewAuditEvent};
 use eirene_core::job_file::{AppSpec, JobFile};
 use eirene_core::scheduler::JobIdentity;
 use eirene_core::secret::Secret;
@@ -18,6 +19,7 @@ use eirene_core::{
     User, UserId, UserState,
 };
 use eirene_database::Db;
+use eirene_database::Start;
 use hyper::StatusCode;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
@@ -315,7 +317,7 @@ async fn seed(count: usize, state: SessionState, path: &Path, person: Option<&Ac
         created_at: now,
         access_epoch: 0,
     };
-    db.insert_user(&user, "no password").await?;
+    db.insert_user(&user, "no password", &entry()).await?;
     let token = Secret::from_text(format!("eir_{}", Secret::generate().expose()));
     let row = ApiToken {
         id: TokenId::generate(),
@@ -326,11 +328,11 @@ async fn seed(count: usize, state: SessionState, path: &Path, person: Option<&Ac
         expires_at: None,
         last_used_at: None,
     };
-    db.insert_token(0, &row, &token.hash()).await?;
+    db.insert_token(0, &row, &token.hash(), &entry()).await?;
     let mut sessions = Vec::with_capacity(count);
     for number in 0..count {
         let session = Session { state, ..session(number, &user, uid)? };
-        db.insert_session(&session, None).await?;
+        db.insert_session(&session, Start::default()).await?;
         let secret = Secret::generate();
         db.set_job_secret(session.id, 0, &secret.hash()).await?;
         sessions.push((session.id, secret));
@@ -481,4 +483,18 @@ pub(crate) async fn stand_in(arguments: &[String]) -> anyhow::Result<()> {
         })
         .unwrap_or_else(|| PathBuf::from(inside));
     upstream::serve(Some(&outside), None).await
+}
+
+/// The line in the audit log of what is arranged.
+fn entry() -> AuditEntry {
+    let event = NewAuditEvent {
+        actor: "system:bench".to_owned(),
+        action: "bench.arrange",
+        target: String::new(),
+        outcome: "ok",
+        details: serde_json::json!({}),
+        address: None,
+        request_id: None,
+    };
+    AuditEntry::new(event, SystemClock.now())
 }

@@ -2,6 +2,9 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::Value;
+
+use crate::text::one_line;
 
 /// One line of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -26,7 +29,7 @@ pub struct AuditEvent {
     pub request_id: Option<String>,
 }
 
-/// An audit event about to be written; the log gives it its number and time.
+/// An audit event about to be written; as an [`AuditEntry`] it has its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewAuditEvent {
     /// See [`AuditEvent::actor`].
@@ -43,4 +46,42 @@ pub struct NewAuditEvent {
     pub address: Option<String>,
     /// See [`AuditEvent::request_id`].
     pub request_id: Option<String>,
+}
+
+/// An audit event as it is written: with its time, and printable text alone. The log gives it its number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditEntry {
+    event: NewAuditEvent,
+    at: Timestamp,
+}
+
+impl AuditEntry {
+    /// The entry for what happened `at`.
+    pub fn new(mut event: NewAuditEvent, at: Timestamp) -> Self {
+        for text in [Some(&mut event.actor), Some(&mut event.target), event.address.as_mut()].into_iter().flatten() {
+            *text = one_line(text, usize::MAX);
+        }
+        make_printable(&mut event.details);
+        Self { event, at }
+    }
+
+    /// What happened.
+    pub fn event(&self) -> &NewAuditEvent {
+        &self.event
+    }
+
+    /// When.
+    pub fn at(&self) -> Timestamp {
+        self.at
+    }
+}
+
+/// Makes every text in `details` one line.
+fn make_printable(details: &mut Value) {
+    match details {
+        Value::String(text) => *text = one_line(text, usize::MAX),
+        Value::Array(items) => items.iter_mut().for_each(make_printable),
+        Value::Object(fields) => fields.values_mut().for_each(make_printable),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }

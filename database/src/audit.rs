@@ -1,12 +1,30 @@
 //! The audit log. The engines themselves refuse to change or remove what was written, by triggers.
 
-use eirene_core::audit::{AuditEvent, NewAuditEvent};
-use jiff::Timestamp;
+use eirene_core::audit::{AuditEntry, AuditEvent};
 use sqlx::FromRow;
 
 use crate::db::Db;
 use crate::error::DbError;
-use crate::row::{Place, micros};
+use crate::row::Place;
+
+/// Appends an [`AuditEntry`] by an executor: a pool, or the connection of the transaction that makes the change which it tells of.
+macro_rules! append {
+    ($executor:expr, $entry:expr) => {{
+        let (event, at) = ($entry.event(), $entry.at());
+        sqlx::query_scalar::<_, i64>($crate::audit::APPEND)
+            .bind($crate::row::micros(at))
+            .bind(event.actor.as_str())
+            .bind(event.action)
+            .bind(event.target.as_str())
+            .bind(event.outcome)
+            .bind(event.details.to_string())
+            .bind(event.address.as_deref())
+            .bind(event.request_id.as_deref())
+            .fetch_one($executor)
+            .await
+    }};
+}
+pub(crate) use append;
 
 statements! {
     APPEND = "INSERT INTO audit_events (at, actor, action, target, outcome, details, address, request_id)
@@ -50,19 +68,10 @@ impl AuditRow {
 }
 
 impl Db {
-    /// Appends to the audit log and gives the event's number.
-    pub async fn append_audit(&self, event: &NewAuditEvent, at: Timestamp) -> Result<i64, DbError> {
-        let id = on_db!(self, pool => sqlx::query_scalar(APPEND)
-            .bind(micros(at))
-            .bind(event.actor.as_str())
-            .bind(event.action)
-            .bind(event.target.as_str())
-            .bind(event.outcome)
-            .bind(event.details.to_string())
-            .bind(event.address.as_deref())
-            .bind(event.request_id.as_deref())
-            .fetch_one(pool).await)?;
-        Ok(id)
+    /// Appends to the audit log and gives the event's number. Where something is changed, the entry belongs into the transaction of the change
+    /// instead, by the method that makes it.
+    pub async fn append_audit(&self, entry: &AuditEntry) -> Result<i64, DbError> {
+        Ok(on_db!(self, pool => append!(pool, entry))?)
     }
 
     /// Audit events before number `before`, newest first; of one actor or one action where these are given.

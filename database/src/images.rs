@@ -1,8 +1,10 @@
 //! The catalogue of images. A retired image keeps its row for the record; its name is free for the next version.
 
+use eirene_core::audit::AuditEntry;
 use eirene_core::{Image, ImageName};
 use sqlx::FromRow;
 
+use crate::audit::append;
 use crate::db::Db;
 use crate::error::DbError;
 use crate::row::{Place, micros};
@@ -46,20 +48,25 @@ impl ImageRow {
 }
 
 impl Db {
-    /// Adds an image; `Conflict` while one of this name is not retired.
-    pub async fn insert_image(&self, image: &Image) -> Result<(), DbError> {
+    /// Adds an image. One that has its name is retired with it: there is never a moment without.
+    pub async fn insert_image(&self, image: &Image, audit: &AuditEntry) -> Result<(), DbError> {
         let apps = serde_json::to_string(&image.apps).map_err(DbError::encode)?;
-        on_db!(self, pool => sqlx::query(INSERT)
-            .bind(image.id.to_string())
-            .bind(image.name.as_str())
-            .bind(image.description.as_str())
-            .bind(image.path.as_str())
-            .bind(image.sha256.as_str())
-            .bind(image.size_bytes)
-            .bind(apps)
-            .bind(micros(image.created_at))
-            .execute(pool).await.map(drop))
-        .map_err(DbError::conflict("image"))
+        in_transaction!(self, tx => {
+            sqlx::query(RETIRE).bind(image.name.as_str()).execute(&mut *tx).await?;
+            sqlx::query(INSERT)
+                .bind(image.id.to_string())
+                .bind(image.name.as_str())
+                .bind(image.description.as_str())
+                .bind(image.path.as_str())
+                .bind(image.sha256.as_str())
+                .bind(image.size_bytes)
+                .bind(apps.as_str())
+                .bind(micros(image.created_at))
+                .execute(&mut *tx).await
+                .map_err(DbError::conflict("image"))?;
+            append!(&mut *tx, audit)?;
+            Ok::<(), DbError>(())
+        })
     }
 
     /// The image of this name that is not retired.
@@ -76,9 +83,13 @@ impl Db {
     }
 
     /// Takes an image out of the catalogue. False when there was none of this name.
-    pub async fn retire_image(&self, name: &ImageName) -> Result<bool, DbError> {
-        let retired = on_db!(self, pool =>
-            sqlx::query(RETIRE).bind(name.as_str()).execute(pool).await.map(|done| done.rows_affected()))?;
-        Ok(retired > 0)
+    pub async fn retire_image(&self, name: &ImageName, audit: &AuditEntry) -> Result<bool, DbError> {
+        in_transaction!(self, tx => {
+            let done = sqlx::query(RETIRE).bind(name.as_str()).execute(&mut *tx).await?;
+            if done.rows_affected() > 0 {
+                append!(&mut *tx, audit)?;
+            }
+            Ok::<bool, DbError>(done.rows_affected() > 0)
+        })
     }
 }

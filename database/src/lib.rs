@@ -44,5 +44,5 @@ pub use db::{Db, Limits};
 pub use error::DbError;
 pub use events::Event;
 pub use logins::Counting;
-pub use sessions::{Inserted, StateFilter};
+pub use sessions::{Inserted, Start, StateFilter};
 pub use storage_history::StorageLook;

@@ -1,10 +1,12 @@
 //! Log-ins: browsers that are signed in to the portal.
 
+use eirene_core::audit::AuditEntry;
 use eirene_core::secret::SecretHash;
 use eirene_core::{Login, LoginId, User};
 use jiff::Timestamp;
 use sqlx::FromRow;
 
+use crate::audit::append;
 use crate::db::Db;
 use crate::error::DbError;
 use crate::row::{Place, micros};
@@ -69,7 +71,13 @@ impl LoginRow {
 
 impl Db {
     /// Adds a log-in under the hash of its cookie. False, and nothing is added, when access was voided since the user was read in `epoch`.
-    pub async fn insert_login(&self, epoch: i64, login: &Login, secret: &SecretHash) -> Result<bool, DbError> {
+    pub async fn insert_login(
+        &self,
+        epoch: i64,
+        login: &Login,
+        secret: &SecretHash,
+        audit: &AuditEntry,
+    ) -> Result<bool, DbError> {
         let user = login.user.to_string();
         in_transaction!(self, tx => {
             let held = sqlx::query(HOLD_EPOCH).bind(user.as_str()).bind(epoch).execute(&mut *tx).await?.rows_affected() > 0;
@@ -85,6 +93,7 @@ impl Db {
                     .bind(login.user_agent.as_deref())
                     .execute(&mut *tx).await
                     .map_err(DbError::conflict("log-in"))?;
+                append!(&mut *tx, audit)?;
             }
             Ok::<bool, DbError>(held)
         })
@@ -107,9 +116,13 @@ impl Db {
     }
 
     /// Ends a log-in and all app log-ins that came from it. False when it was not there.
-    pub async fn delete_login(&self, id: LoginId) -> Result<bool, DbError> {
-        let deleted = on_db!(self, pool =>
-            sqlx::query(DELETE).bind(id.to_string()).execute(pool).await.map(|done| done.rows_affected()))?;
-        Ok(deleted > 0)
+    pub async fn delete_login(&self, id: LoginId, audit: &AuditEntry) -> Result<bool, DbError> {
+        in_transaction!(self, tx => {
+            let done = sqlx::query(DELETE).bind(id.to_string()).execute(&mut *tx).await?;
+            if done.rows_affected() > 0 {
+                append!(&mut *tx, audit)?;
+            }
+            Ok::<bool, DbError>(done.rows_affected() > 0)
+        })
     }
 }

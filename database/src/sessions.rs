@@ -1,7 +1,9 @@
 //! Sessions and runs. Whoever changes one reads it, changes the copy and writes it back; the version tells whether somebody else was faster.
 
+use eirene_core::audit::AuditEntry;
 use eirene_core::{JobKind, Session, SessionId, UserId};
 
+use crate::audit::append;
 use crate::db::Db;
 use crate::error::DbError;
 use crate::row::{maybe_micros, micros};
@@ -47,8 +49,14 @@ statements! {
             start_estimate, created_at, started_at, ends_at, ended_at, version, idempotency_key, body_hash, program,
             requeue_of, exit_status, scratch, scratch_state)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
-            $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40)
-        ON CONFLICT (owner_id, idempotency_key) DO NOTHING";
+            $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40)";
+    /// Changes nothing and holds the owner's row until the end of the transaction: starts of one person come one after the other, those of others
+    /// do not wait.
+    HOLD_OWNER = "UPDATE users SET access_epoch = access_epoch WHERE id = $1";
+    COUNT_LIVE_SESSIONS = concat!("SELECT COUNT(*) FROM sessions WHERE sessions.owner_id = $1 AND sessions.id <> $2 AND ",
+        session!(), " AND ", live!());
+    COUNT_LIVE_RUNS = concat!("SELECT COUNT(*) FROM sessions WHERE sessions.owner_id = $1 AND sessions.id <> $2 AND ",
+        run!(), " AND ", live!());
     BODY_HASH_BY_KEY = "SELECT id, body_hash FROM sessions WHERE owner_id = $1 AND idempotency_key = $2";
     BY_ID = select!("WHERE sessions.id = $1");
     BY_MARKER = select!("WHERE sessions.marker = $1");
@@ -92,6 +100,28 @@ pub enum Inserted {
     Existing(Session),
     /// The key came before with another body.
     KeyConflict,
+    /// The owner has as many as they may.
+    TooMany,
+}
+
+/// What goes along with a new session, in one transaction with it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Start<'a> {
+    /// The hash of the key that the owner's program chose, and the hash of its request: of several calls with one key, also at the same moment,
+    /// one makes a session and the others find it.
+    pub idempotency: Option<(&'a str, &'a str)>,
+    /// How many sessions the owner may have that are not over, or runs if it is one. The one that a run repeats makes room for it.
+    pub most_live: Option<u32>,
+    /// Its line in the audit log.
+    pub audit: Option<&'a AuditEntry>,
+}
+
+/// What an insert did.
+enum Done<'a> {
+    Made,
+    /// Nothing: the key was there; with the hash of the body that came now.
+    Before(&'a str, &'a str),
+    TooMany,
 }
 
 /// Which sessions to list.
@@ -104,68 +134,94 @@ pub enum StateFilter {
 }
 
 impl Db {
-    /// Adds a session. `idempotency` is the hash of the key the owner's program chose and the hash of its request: of several calls with
-    /// one key, also at the same moment, one makes a session and the others find it.
-    pub async fn insert_session(
-        &self,
-        session: &Session,
-        idempotency: Option<(&str, &str)>,
-    ) -> Result<Inserted, DbError> {
+    /// Adds a session, where its owner may have one more.
+    pub async fn insert_session(&self, session: &Session, start: Start<'_>) -> Result<Inserted, DbError> {
         let nodes = serde_json::to_string(&session.nodes).map_err(DbError::encode)?;
         let program = session.program.as_ref().map(serde_json::to_string).transpose().map_err(DbError::encode)?;
         let scratch = session.scratch.as_ref().map(serde_json::to_string).transpose().map_err(DbError::encode)?;
         let scratch_state = state_of_scratch(session)?;
         let memory_mib = i64::try_from(session.resources.memory_mib).unwrap_or(i64::MAX);
-        let inserted = on_db!(self, pool => sqlx::query(INSERT)
-            .bind(session.id.to_string())
-            .bind(session.owner.to_string())
-            .bind(i64::from(session.owner_uid))
-            .bind(session.name.as_str())
-            .bind(session.app.as_str())
-            .bind(session.image.as_str())
-            .bind(session.image_path.as_str())
-            .bind(session.project.as_ref().map(AsRef::<str>::as_ref))
-            .bind(session.resources.partition.as_ref().map(AsRef::<str>::as_ref))
-            .bind(i64::from(session.resources.nodes))
-            .bind(i64::from(session.resources.cpus))
-            .bind(memory_mib)
-            .bind(i64::from(session.resources.gpus))
-            .bind(session.resources.gpu_type.as_ref().map(AsRef::<str>::as_ref))
-            .bind(i64::from(session.resources.walltime_min))
-            .bind(session.desired.as_str())
-            .bind(session.state.as_str())
-            .bind(session.undetermined)
-            .bind(session.reason.as_ref().map(|reason| reason.code.as_str()))
-            .bind(session.reason.as_ref().map(|reason| reason.text.as_str()))
-            .bind(session.marker.as_str())
-            .bind(maybe_micros(session.submit_begun_at))
-            .bind(session.job.as_ref().map(|job| job.cluster.as_str()))
-            .bind(session.job.as_ref().map(|job| i64::from(job.id)))
-            .bind(session.job.as_ref().map(|job| micros(job.submitted_at)))
-            .bind(i64::from(session.restart_count))
-            .bind(nodes.as_str())
-            .bind(maybe_micros(session.start_estimate))
-            .bind(micros(session.created_at))
-            .bind(maybe_micros(session.started_at))
-            .bind(maybe_micros(session.ends_at))
-            .bind(maybe_micros(session.ended_at))
-            .bind(session.version)
-            .bind(idempotency.map(|(key, _)| key))
-            .bind(idempotency.map(|(_, body)| body))
-            .bind(program)
-            .bind(session.requeue_of.map(|id| id.to_string()))
-            .bind(session.exit_status.map(i64::from))
-            .bind(scratch)
-            .bind(scratch_state)
-            .execute(pool).await.map(|done| done.rows_affected()))
-        .map_err(DbError::conflict("session"))?;
-        match idempotency {
-            Some((key, body)) if inserted == 0 => self.made_before(session.owner, key, body).await,
-            _ => Ok(Inserted::New),
+        let owner = session.owner.to_string();
+        let repeated = session.requeue_of.map(|id| id.to_string()).unwrap_or_default();
+        let count = match session.kind() {
+            JobKind::Session => COUNT_LIVE_SESSIONS,
+            JobKind::Run => COUNT_LIVE_RUNS,
+        };
+        let done: Result<Done<'_>, DbError> = in_transaction!(self, tx => {
+            sqlx::query(HOLD_OWNER).bind(owner.as_str()).execute(&mut *tx).await?;
+            let before = match start.idempotency {
+                Some((key, body)) => {
+                    let known: Option<(String, Option<String>)> =
+                        sqlx::query_as(BODY_HASH_BY_KEY).bind(owner.as_str()).bind(key).fetch_optional(&mut *tx).await?;
+                    known.map(|_| (key, body))
+                }
+                None => None,
+            };
+            let live: i64 =
+                sqlx::query_scalar(count).bind(owner.as_str()).bind(repeated.as_str()).fetch_one(&mut *tx).await?;
+            let done = if let Some((key, body)) = before {
+                Done::Before(key, body)
+            } else if start.most_live.is_some_and(|most| live >= i64::from(most)) {
+                Done::TooMany
+            } else {
+                sqlx::query(INSERT)
+                    .bind(session.id.to_string())
+                    .bind(session.owner.to_string())
+                    .bind(i64::from(session.owner_uid))
+                    .bind(session.name.as_str())
+                    .bind(session.app.as_str())
+                    .bind(session.image.as_str())
+                    .bind(session.image_path.as_str())
+                    .bind(session.project.as_ref().map(AsRef::<str>::as_ref))
+                    .bind(session.resources.partition.as_ref().map(AsRef::<str>::as_ref))
+                    .bind(i64::from(session.resources.nodes))
+                    .bind(i64::from(session.resources.cpus))
+                    .bind(memory_mib)
+                    .bind(i64::from(session.resources.gpus))
+                    .bind(session.resources.gpu_type.as_ref().map(AsRef::<str>::as_ref))
+                    .bind(i64::from(session.resources.walltime_min))
+                    .bind(session.desired.as_str())
+                    .bind(session.state.as_str())
+                    .bind(session.undetermined)
+                    .bind(session.reason.as_ref().map(|reason| reason.code.as_str()))
+                    .bind(session.reason.as_ref().map(|reason| reason.text.as_str()))
+                    .bind(session.marker.as_str())
+                    .bind(maybe_micros(session.submit_begun_at))
+                    .bind(session.job.as_ref().map(|job| job.cluster.as_str()))
+                    .bind(session.job.as_ref().map(|job| i64::from(job.id)))
+                    .bind(session.job.as_ref().map(|job| micros(job.submitted_at)))
+                    .bind(i64::from(session.restart_count))
+                    .bind(nodes.as_str())
+                    .bind(maybe_micros(session.start_estimate))
+                    .bind(micros(session.created_at))
+                    .bind(maybe_micros(session.started_at))
+                    .bind(maybe_micros(session.ends_at))
+                    .bind(maybe_micros(session.ended_at))
+                    .bind(session.version)
+                    .bind(start.idempotency.map(|(key, _)| key))
+                    .bind(start.idempotency.map(|(_, body)| body))
+                    .bind(program.as_deref())
+                    .bind(session.requeue_of.map(|id| id.to_string()))
+                    .bind(session.exit_status.map(i64::from))
+                    .bind(scratch.as_deref())
+                    .bind(scratch_state.as_deref())
+                    .execute(&mut *tx).await
+                    .map_err(DbError::conflict("session"))?;
+                if let Some(entry) = start.audit {
+                    append!(&mut *tx, entry)?;
+                }
+                Done::Made
+            };
+            Ok::<Done<'_>, DbError>(done)
+        });
+        match done? {
+            Done::Made => Ok(Inserted::New),
+            Done::Before(key, body) => self.made_before(session.owner, key, body).await,
+            Done::TooMany => Ok(Inserted::TooMany),
         }
     }
 
-    /// The session that made an insert do nothing. Sessions are never deleted and keys never change, so it is there.
+    /// The session that was made with the same key. Sessions are never deleted and keys never change, so it is there.
     async fn made_before(&self, owner: UserId, key: &str, body: &str) -> Result<Inserted, DbError> {
         let (id, body_hash): (String, Option<String>) = on_db!(self, pool => sqlx::query_as(BODY_HASH_BY_KEY)
             .bind(owner.to_string()).bind(key).fetch_one(pool).await)?;
@@ -274,34 +330,47 @@ impl Db {
 
     /// Writes a changed session back when its version is still the stored one, and counts the version up: the copy in the caller's hand has then
     /// the number before. False, with nothing changed, when somebody else was faster. What was asked for (a run's program and
-    /// what it repeats too), the owner and the marker stay.
-    pub async fn update_session(&self, session: &Session) -> Result<bool, DbError> {
+    /// what it repeats too), the owner and the marker stay. With `audit` the change and its line in the audit log are one.
+    pub async fn update_session(&self, session: &Session, audit: Option<&AuditEntry>) -> Result<bool, DbError> {
         let nodes = serde_json::to_string(&session.nodes).map_err(DbError::encode)?;
         let scratch_state = state_of_scratch(session)?;
-        let changed = on_db!(self, pool => sqlx::query(UPDATE)
-            .bind(session.name.as_str())
-            .bind(session.desired.as_str())
-            .bind(session.state.as_str())
-            .bind(session.undetermined)
-            .bind(session.reason.as_ref().map(|reason| reason.code.as_str()))
-            .bind(session.reason.as_ref().map(|reason| reason.text.as_str()))
-            .bind(maybe_micros(session.submit_begun_at))
-            .bind(session.job.as_ref().map(|job| job.cluster.as_str()))
-            .bind(session.job.as_ref().map(|job| i64::from(job.id)))
-            .bind(session.job.as_ref().map(|job| micros(job.submitted_at)))
-            .bind(i64::from(session.restart_count))
-            .bind(nodes.as_str())
-            .bind(maybe_micros(session.start_estimate))
-            .bind(maybe_micros(session.started_at))
-            .bind(maybe_micros(session.ends_at))
-            .bind(maybe_micros(session.ended_at))
-            .bind(session.exit_status.map(i64::from))
-            .bind(scratch_state)
-            .bind(session.has_scratch_left())
-            .bind(session.id.to_string())
-            .bind(session.version)
-            .execute(pool).await.map(|done| done.rows_affected()))?;
-        Ok(changed > 0)
+        macro_rules! update {
+            ($executor:expr) => {
+                sqlx::query(UPDATE)
+                    .bind(session.name.as_str())
+                    .bind(session.desired.as_str())
+                    .bind(session.state.as_str())
+                    .bind(session.undetermined)
+                    .bind(session.reason.as_ref().map(|reason| reason.code.as_str()))
+                    .bind(session.reason.as_ref().map(|reason| reason.text.as_str()))
+                    .bind(maybe_micros(session.submit_begun_at))
+                    .bind(session.job.as_ref().map(|job| job.cluster.as_str()))
+                    .bind(session.job.as_ref().map(|job| i64::from(job.id)))
+                    .bind(session.job.as_ref().map(|job| micros(job.submitted_at)))
+                    .bind(i64::from(session.restart_count))
+                    .bind(nodes.as_str())
+                    .bind(maybe_micros(session.start_estimate))
+                    .bind(maybe_micros(session.started_at))
+                    .bind(maybe_micros(session.ends_at))
+                    .bind(maybe_micros(session.ended_at))
+                    .bind(session.exit_status.map(i64::from))
+                    .bind(scratch_state.as_deref())
+                    .bind(session.has_scratch_left())
+                    .bind(session.id.to_string())
+                    .bind(session.version)
+                    .execute($executor)
+                    .await
+                    .map(|done| done.rows_affected() > 0)
+            };
+        }
+        let Some(entry) = audit else { return Ok(on_db!(self, pool => update!(pool))?) };
+        in_transaction!(self, tx => {
+            let changed = update!(&mut *tx)?;
+            if changed {
+                append!(&mut *tx, entry)?;
+            }
+            Ok::<bool, DbError>(changed)
+        })
     }
 }
 

@@ -1,10 +1,12 @@
 //! API tokens.
 
+use eirene_core::audit::AuditEntry;
 use eirene_core::secret::SecretHash;
 use eirene_core::{ApiToken, TokenId, User, UserId};
 use jiff::Timestamp;
 use sqlx::FromRow;
 
+use crate::audit::append;
 use crate::db::Db;
 use crate::error::DbError;
 use crate::row::{Place, maybe_micros, micros};
@@ -57,7 +59,13 @@ impl TokenRow {
 
 impl Db {
     /// Adds a token under its hash. False, and nothing is added, when access was voided since the user was read in `epoch`.
-    pub async fn insert_token(&self, epoch: i64, token: &ApiToken, secret: &SecretHash) -> Result<bool, DbError> {
+    pub async fn insert_token(
+        &self,
+        epoch: i64,
+        token: &ApiToken,
+        secret: &SecretHash,
+        audit: &AuditEntry,
+    ) -> Result<bool, DbError> {
         let user = token.user.to_string();
         let scopes = serde_json::to_string(&token.scopes).map_err(DbError::encode)?;
         in_transaction!(self, tx => {
@@ -74,6 +82,7 @@ impl Db {
                     .bind(maybe_micros(token.last_used_at))
                     .execute(&mut *tx).await
                     .map_err(DbError::conflict("token"))?;
+                append!(&mut *tx, audit)?;
             }
             Ok::<bool, DbError>(held)
         })
@@ -104,9 +113,13 @@ impl Db {
     }
 
     /// Ends a token of this user. False when the user has no such token.
-    pub async fn delete_token(&self, user: UserId, id: TokenId) -> Result<bool, DbError> {
-        let deleted = on_db!(self, pool => sqlx::query(DELETE)
-            .bind(user.to_string()).bind(id.to_string()).execute(pool).await.map(|done| done.rows_affected()))?;
-        Ok(deleted > 0)
+    pub async fn delete_token(&self, user: UserId, id: TokenId, audit: &AuditEntry) -> Result<bool, DbError> {
+        in_transaction!(self, tx => {
+            let done = sqlx::query(DELETE).bind(user.to_string()).bind(id.to_string()).execute(&mut *tx).await?;
+            if done.rows_affected() > 0 {
+                append!(&mut *tx, audit)?;
+            }
+            Ok::<bool, DbError>(done.rows_affected() > 0)
+        })
     }
 }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use eirene_core::audit::AuditEntry;
 use eirene_core::{Role, User, UserId, UserState, Username};
 use sqlx::FromRow;
 
+use crate::audit::append;
 use crate::db::Db;
 use crate::dialect;
 use crate::error::DbError;
@@ -80,17 +82,21 @@ impl UserRow {
 
 impl Db {
     /// Adds a user; `Conflict` when the name is taken.
-    pub async fn insert_user(&self, user: &User, password_hash: &str) -> Result<(), DbError> {
-        on_db!(self, pool => sqlx::query(INSERT)
-            .bind(user.id.to_string())
-            .bind(user.username.as_str())
-            .bind(password_hash)
-            .bind(user.role.as_str())
-            .bind(user.state.as_str())
-            .bind(user.uid.map(i64::from))
-            .bind(micros(user.created_at))
-            .execute(pool).await.map(drop))
-        .map_err(DbError::conflict("user"))
+    pub async fn insert_user(&self, user: &User, password_hash: &str, audit: &AuditEntry) -> Result<(), DbError> {
+        in_transaction!(self, tx => {
+            sqlx::query(INSERT)
+                .bind(user.id.to_string())
+                .bind(user.username.as_str())
+                .bind(password_hash)
+                .bind(user.role.as_str())
+                .bind(user.state.as_str())
+                .bind(user.uid.map(i64::from))
+                .bind(micros(user.created_at))
+                .execute(&mut *tx).await
+                .map_err(DbError::conflict("user"))?;
+            append!(&mut *tx, audit)?;
+            Ok::<(), DbError>(())
+        })
     }
 
     /// A user by id.
@@ -136,7 +142,7 @@ impl Db {
     }
 
     /// Enables or disables a user; disabling voids all access in the same transaction. False when there is no such user.
-    pub async fn set_user_state(&self, id: UserId, state: UserState) -> Result<bool, DbError> {
+    pub async fn set_user_state(&self, id: UserId, state: UserState, audit: &AuditEntry) -> Result<bool, DbError> {
         let id = id.to_string();
         in_transaction!(self, tx => {
             let done = sqlx::query(SET_STATE).bind(state.as_str()).bind(id.as_str()).execute(&mut *tx).await?;
@@ -144,6 +150,9 @@ impl Db {
                 for statement in VOID_ACCESS {
                     sqlx::query(statement).bind(id.as_str()).execute(&mut *tx).await?;
                 }
+            }
+            if done.rows_affected() > 0 {
+                append!(&mut *tx, audit)?;
             }
             Ok::<bool, DbError>(done.rows_affected() > 0)
         })
@@ -158,7 +167,13 @@ impl Db {
 
     /// Gives a user another password and ends all access that the old one gave. With `epoch`, only when nothing was voided since the user
     /// was read in it: whoever changes a password must not take back what an admin has set meanwhile. False when nothing was changed.
-    pub async fn replace_password(&self, id: UserId, hash: &str, epoch: Option<i64>) -> Result<bool, DbError> {
+    pub async fn replace_password(
+        &self,
+        id: UserId,
+        hash: &str,
+        epoch: Option<i64>,
+        audit: &AuditEntry,
+    ) -> Result<bool, DbError> {
         let id = id.to_string();
         in_transaction!(self, tx => {
             let held = match epoch {
@@ -175,6 +190,9 @@ impl Db {
                 for statement in VOID_ACCESS {
                     sqlx::query(statement).bind(id.as_str()).execute(&mut *tx).await?;
                 }
+                if changed {
+                    append!(&mut *tx, audit)?;
+                }
             }
             Ok::<bool, DbError>(changed)
         })
@@ -185,17 +203,6 @@ impl Db {
         let changed = on_db!(self, pool => sqlx::query(REHASH)
             .bind(new).bind(id.to_string()).bind(old).execute(pool).await.map(|done| done.rows_affected()))?;
         Ok(changed > 0)
-    }
-
-    /// Ends all of a user's log-ins, tokens, hand-overs and app log-ins.
-    pub async fn void_access(&self, id: UserId) -> Result<(), DbError> {
-        let id = id.to_string();
-        in_transaction!(self, tx => {
-            for statement in VOID_ACCESS {
-                sqlx::query(statement).bind(id.as_str()).execute(&mut *tx).await?;
-            }
-            Ok::<(), DbError>(())
-        })
     }
 
     /// How many admins there are who may sign in.

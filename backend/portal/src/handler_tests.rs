@@ -5,11 +5,12 @@ use axum::http::{Request, StatusCode, header};
 use axum::response::Response;
 use eirene_core::secret::Secret;
 use eirene_core::{Clock as _, Login, Role, Session, SessionState};
+use eirene_database::Start;
 use eirene_http::headers::FormTarget;
 use eirene_services::actor::{Actor, Via};
 use eirene_services::logins;
 use eirene_services::spaces::quotas::QuotaRound;
-use eirene_services::testing::TestApp;
+use eirene_services::testing::{TestApp, entry};
 use http_body_util::BodyExt as _;
 use tower::ServiceExt as _;
 
@@ -45,7 +46,7 @@ impl<'a> Browser<'a> {
             address: None,
             user_agent: None,
         };
-        test.app.db.insert_login(0, &login, &secret.hash()).await.unwrap();
+        test.app.db.insert_login(0, &login, &secret.hash(), &entry()).await.unwrap();
         Self { test, actor, secret }
     }
 
@@ -91,7 +92,7 @@ impl<'a> Browser<'a> {
     async fn becomes(&self, session: &Session, state: SessionState) {
         let mut row = self.test.row(session.id).await;
         row.state = state;
-        assert!(self.test.app.db.update_session(&row).await.unwrap());
+        assert!(self.test.app.db.update_session(&row, None).await.unwrap());
     }
 }
 
@@ -371,7 +372,7 @@ async fn all_ones_sessions_are_listed_page_by_page() {
         session.name = format!("number {number}.").parse().unwrap();
         session.state = SessionState::Ended;
         session.ended_at = Some(test.clock.now());
-        test.app.db.insert_session(&session, None).await.unwrap();
+        test.app.db.insert_session(&session, Start::default()).await.unwrap();
     }
     assert!(ada.get("/").await.body.contains("href=\"/sessions\""));
     let first = ada.get("/sessions").await;
@@ -538,7 +539,7 @@ async fn charts_are_compared_with_ones_own_and_never_with_what_one_may_not_see()
     for session in [&first, &second, &theirs] {
         let mut row = test.row(session.id).await;
         row.started_at = Some(test.clock.now());
-        assert!(test.app.db.update_session(&row).await.unwrap());
+        assert!(test.app.db.update_session(&row, None).await.unwrap());
     }
     let named = |session: &Session| format!("sessions/{}&quot;", session.id);
     let page = ada.get(&format!("/sessions/{}/charts?last=1h&with=sessions/{}", first.id, theirs.id)).await;

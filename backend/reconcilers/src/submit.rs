@@ -168,7 +168,7 @@ impl Reconciler for Submit {
         for earlier in repeating.iter().filter_map(|session| session.requeue_of) {
             // Whoever asked for the repetition may have been killed before it could say so.
             if going_on.get(&earlier) == Some(&Desired::Running) {
-                self.work.app.sessions.ask_to_end(earlier).await?;
+                self.work.app.sessions.ask_to_end(earlier, None).await?;
             }
         }
         let ids: HashSet<SessionId> = waiting.iter().map(|session| session.id).collect();

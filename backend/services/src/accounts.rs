@@ -195,14 +195,13 @@ impl Accounts {
         if self.inner.db.user_by_name(&user.username).await?.is_some() {
             return Err(taken(&user.username));
         }
-        match self.inner.db.insert_user(&user, &hash).await {
+        let event =
+            actor.audit("user.create", user.username.as_str(), "ok", json!({"role": user.role, "uid": user.uid}));
+        match self.inner.db.insert_user(&user, &hash, &self.inner.audit.entry(event)).await {
             Ok(()) => {}
             Err(eirene_database::DbError::Conflict { .. }) => return Err(taken(&user.username)),
             Err(error) => return Err(error.into()),
         }
-        let event =
-            actor.audit("user.create", user.username.as_str(), "ok", json!({"role": user.role, "uid": user.uid}));
-        self.inner.audit.record(event).await;
         Ok((user, generated))
     }
 
@@ -245,15 +244,12 @@ impl Accounts {
             UserState::Active => "user.enable",
             UserState::Disabled => "user.disable",
         };
-        if user.state != state {
-            self.inner.db.set_user_state(user.id, state).await?;
-            user.state = state;
-        }
+        let entry = self.inner.audit.entry(actor.audit(action, username.as_str(), "ok", json!({})));
+        self.inner.db.set_user_state(user.id, state, &entry).await?;
+        user.state = state;
         if state == UserState::Disabled {
-            self.inner.db.void_access(user.id).await?;
             self.inner.access.recheck(user.id).await;
         }
-        self.inner.audit.record(actor.audit(action, username.as_str(), "ok", json!({}))).await;
         Ok(user)
     }
 
@@ -269,9 +265,9 @@ impl Accounts {
         let user = self.inner.db.user_by_name(username).await?.ok_or(AppError::NotFound)?;
         let (password, generated) = given_or_generated(password)?;
         let hash = self.inner.passwords.hash(password).await?;
-        self.inner.db.replace_password(user.id, &hash, None).await?;
+        let entry = self.inner.audit.entry(actor.audit("user.reset_password", username.as_str(), "ok", json!({})));
+        self.inner.db.replace_password(user.id, &hash, None, &entry).await?;
         self.inner.access.recheck(user.id).await;
-        self.inner.audit.record(actor.audit("user.reset_password", username.as_str(), "ok", json!({}))).await;
         Ok(generated)
     }
 
@@ -297,13 +293,13 @@ impl Accounts {
         };
         check_password("new", &new)?;
         let hash = self.inner.passwords.hash(new).await?;
-        if !self.inner.db.replace_password(user.id, &hash, Some(user.access_epoch)).await? {
+        let event = actor.audit("user.change_password", actor.user.username.as_str(), "ok", json!({}));
+        let entry = self.inner.audit.entry(event);
+        if !self.inner.db.replace_password(user.id, &hash, Some(user.access_epoch), &entry).await? {
             // An admin was faster.
             return Err(AppError::Unauthenticated);
         }
         self.inner.access.recheck(actor.user.id).await;
-        let event = actor.audit("user.change_password", actor.user.username.as_str(), "ok", json!({}));
-        self.inner.audit.record(event).await;
         Ok(())
     }
 }

@@ -3,12 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use eirene_core::audit::{AuditEvent, NewAuditEvent};
-use eirene_core::text::one_line;
+use eirene_core::audit::{AuditEntry, AuditEvent, NewAuditEvent};
 use eirene_core::{Clock, JobKind, Session, SessionId, UserId};
 use eirene_database::Db;
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::actor::Actor;
 use crate::error::AppError;
@@ -95,14 +94,17 @@ impl Audit {
         is_news
     }
 
-    /// Writes one event, with printable text alone. What was done is done: a failure is logged and does not reach the caller.
-    pub async fn record(&self, mut event: NewAuditEvent) {
-        for text in [Some(&mut event.actor), Some(&mut event.target), event.address.as_mut()].into_iter().flatten() {
-            *text = one_line(text, usize::MAX);
-        }
-        printable(&mut event.details);
-        if let Err(error) = self.db.append_audit(&event, self.clock.now()).await {
-            tracing::error!(%error, action = event.action, target = event.target, "An audit event could not be written");
+    /// The entry for what happens now, to be written in one transaction with it.
+    pub fn entry(&self, event: NewAuditEvent) -> AuditEntry {
+        AuditEntry::new(event, self.clock.now())
+    }
+
+    /// Writes down what is no change of a row of ours, or was done elsewhere by now: a failure is logged and does not reach the caller.
+    pub async fn record(&self, event: NewAuditEvent) {
+        let entry = self.entry(event);
+        if let Err(error) = self.db.append_audit(&entry).await {
+            let NewAuditEvent { action, target, .. } = entry.event();
+            tracing::error!(%error, action, target, "An audit event could not be written");
         }
     }
 
@@ -111,16 +113,6 @@ impl Audit {
         actor.require_admin()?;
         let limit = query.limit.clamp(1, MAX_PAGE);
         Ok(self.db.audit_events(query.before, limit, query.actor.as_deref(), query.action.as_deref()).await?)
-    }
-}
-
-/// Makes every text in `details` one line.
-fn printable(details: &mut Value) {
-    match details {
-        Value::String(text) => *text = one_line(text, usize::MAX),
-        Value::Array(items) => items.iter_mut().for_each(printable),
-        Value::Object(fields) => fields.values_mut().for_each(printable),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -156,7 +148,7 @@ mod tests {
         let (ada, root) = (test.ada().await, test.person("root-admin", 2003, Role::Admin).await);
         let (session, _) = test.app.sessions.start(&ada, TestApp::wish(), None).await.unwrap();
         let lines = async || -> Vec<(String, String)> {
-            let all = test.app.db.audit_events(None, 100, None, None).await.unwrap();
+            let all = test.audited().await;
             let looks =
                 all.into_iter().rev().filter(|event| ["session.view", "session.read_log"].contains(&&*event.action));
             looks

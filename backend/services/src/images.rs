@@ -68,23 +68,18 @@ impl Images {
             if same {
                 return Ok(known);
             }
-            self.db.retire_image(&image.name).await?;
         }
-        self.db.insert_image(&image).await?;
         let details = json!({"sha256": image.sha256, "path": image.path});
-        self.audit.record(actor.audit("image.add", image.name.as_str(), "ok", details)).await;
+        let entry = self.audit.entry(actor.audit("image.add", image.name.as_str(), "ok", details));
+        self.db.insert_image(&image, &entry).await?;
         Ok(image)
     }
 
     /// Takes an image out of the catalogue; sessions that run it go on.
     pub async fn retire(&self, actor: &Actor, name: &ImageName) -> Result<(), AppError> {
         actor.require_admin()?;
-        if self.db.image_by_name(name).await?.is_none() {
-            return Err(AppError::NotFound);
-        }
-        self.db.retire_image(name).await?;
-        self.audit.record(actor.audit("image.retire", name.as_str(), "ok", json!({}))).await;
-        Ok(())
+        let entry = self.audit.entry(actor.audit("image.retire", name.as_str(), "ok", json!({})));
+        if self.db.retire_image(name, &entry).await? { Ok(()) } else { Err(AppError::NotFound) }
     }
 }
 

@@ -90,13 +90,13 @@ impl Logins {
             address: address.map(|a| a.to_string()),
             user_agent: Some(one_line(user_agent, MAX_USER_AGENT)),
         };
-        if !self.db.insert_login(user.access_epoch, &login, &secret.hash()).await? {
+        let actor =
+            Actor { user: user.clone(), via: Via::Login(login.id), address, request_id: request_id.map(str::to_owned) };
+        let entry = self.audit.entry(actor.audit("login", user.username.as_str(), "ok", json!({})));
+        if !self.db.insert_login(user.access_epoch, &login, &secret.hash(), &entry).await? {
             // The password was changed, or the account disabled, while it was being checked.
             return Err(AppError::Unauthenticated);
         }
-        let actor =
-            Actor { user: user.clone(), via: Via::Login(login.id), address, request_id: request_id.map(str::to_owned) };
-        self.audit.record(actor.audit("login", user.username.as_str(), "ok", json!({}))).await;
         Ok(NewLogin { login, user, secret })
     }
 
@@ -112,9 +112,9 @@ impl Logins {
 
     /// Signs a browser out: its log-in ends, and with it every app log-in made from it and every open stream.
     pub async fn log_out(&self, actor: &Actor, login: LoginId) -> Result<(), AppError> {
-        self.db.delete_login(login).await?;
+        let entry = self.audit.entry(actor.audit("logout", actor.user.username.as_str(), "ok", json!({})));
+        self.db.delete_login(login, &entry).await?;
         self.access.recheck(actor.user.id).await;
-        self.audit.record(actor.audit("logout", actor.user.username.as_str(), "ok", json!({}))).await;
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ mod storage;
 use std::sync::Arc;
 use std::time::Duration;
 
+use eirene_core::audit::{AuditEntry, AuditEvent};
 use eirene_core::clock::MockClock;
 use eirene_core::scheduler::{Job, JobIdentity, JobState, Queue};
 use eirene_core::{
@@ -21,6 +22,7 @@ use jiff::Timestamp;
 
 use crate::actor::{Actor, Via};
 use crate::app::{App, Ports};
+use crate::audit::by_system;
 use crate::cluster::Snapshot;
 use crate::config::Config;
 use crate::passwords::Passwords;
@@ -43,6 +45,11 @@ pub const PATIENCE: Duration = Duration::from_mins(2);
 /// Where the clock of every test begins.
 pub fn start_time() -> Timestamp {
     "2026-01-02T03:04:05Z".parse().unwrap()
+}
+
+/// The line in the audit log of what a test arranges in the database.
+pub fn entry() -> AuditEntry {
+    AuditEntry::new(by_system("test", "test.arrange", "", "ok", serde_json::json!({})), start_time())
 }
 
 /// A small wish.
@@ -197,7 +204,7 @@ impl TestApp {
             apps: vec!["jupyterlab".parse().unwrap()],
             created_at: clock.now(),
         };
-        db.insert_image(&image).await.unwrap();
+        db.insert_image(&image, &entry()).await.unwrap();
         Self { app, clock, scheduler, launcher, storage, groups, directory }
     }
 
@@ -222,8 +229,8 @@ impl TestApp {
         let db = &self.app.db;
         let name = "jupyter".parse().unwrap();
         let known = db.image_by_name(&name).await.unwrap().unwrap();
-        assert!(db.retire_image(&name).await.unwrap());
-        db.insert_image(&Image { id: ImageId::generate(), path: path.into(), ..known }).await.unwrap();
+        assert!(db.retire_image(&name, &entry()).await.unwrap());
+        db.insert_image(&Image { id: ImageId::generate(), path: path.into(), ..known }, &entry()).await.unwrap();
     }
 
     /// A person who is signed in with a browser.
@@ -237,7 +244,7 @@ impl TestApp {
             created_at: self.clock.now(),
             access_epoch: 0,
         };
-        self.app.db.insert_user(&user, "no hash").await.unwrap();
+        self.app.db.insert_user(&user, "no hash", &entry()).await.unwrap();
         Actor { user, via: Via::Login(eirene_core::LoginId::generate()), address: None, request_id: None }
     }
 
@@ -269,6 +276,13 @@ impl TestApp {
             size: RunSize::Whole(small()),
             scratch: None,
         }
+    }
+
+    /// The newest lines of the audit log, but for what tests have arranged.
+    pub async fn audited(&self) -> Vec<AuditEvent> {
+        let mut events = self.app.db.audit_events(None, 200, None, None).await.unwrap();
+        events.retain(|event| event.action != "test.arrange");
+        events
     }
 
     /// That the API guide names what people were told until now, and all that belongs to it.

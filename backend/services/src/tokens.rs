@@ -114,10 +114,6 @@ impl Tokens {
             expires_at: expires_in.and_then(|s| now.checked_add(s).ok()),
             last_used_at: None,
         };
-        if !self.db.insert_token(user.access_epoch, &token, &secret.hash()).await? {
-            // What the caller came in with was voided in between.
-            return Err(AppError::Unauthenticated);
-        }
         let actor = Actor {
             user,
             via: Via::Token { id: token.id, scopes: token.scopes.clone() },
@@ -125,7 +121,11 @@ impl Tokens {
             request_id: request_id.map(str::to_owned),
         };
         let details = json!({"scopes": token.scopes, "expires_at": token.expires_at});
-        self.audit.record(actor.audit("token.create", &token.id.to_string(), "ok", details)).await;
+        let entry = self.audit.entry(actor.audit("token.create", &token.id.to_string(), "ok", details));
+        if !self.db.insert_token(actor.user.access_epoch, &token, &secret.hash(), &entry).await? {
+            // What the caller came in with was voided in between.
+            return Err(AppError::Unauthenticated);
+        }
         Ok(MadeToken { token, secret })
     }
 
@@ -164,11 +164,11 @@ impl Tokens {
         if !itself {
             actor.require(Scope::Tokens)?;
         }
-        if !self.db.delete_token(actor.user.id, id).await? {
+        let entry = self.audit.entry(actor.audit("token.delete", &id.to_string(), "ok", json!({})));
+        if !self.db.delete_token(actor.user.id, id, &entry).await? {
             return Err(AppError::NotFound);
         }
         self.access.recheck(actor.user.id).await;
-        self.audit.record(actor.audit("token.delete", &id.to_string(), "ok", json!({}))).await;
         Ok(())
     }
 }

@@ -7,20 +7,20 @@ on_both! {
     async fn a_login_is_good_until_it_is_over(db) {
         let ada = add_user(db, "ada").await;
         let login = login(&ada);
-        db.insert_login(0, &login, &hash("cookie")).await.unwrap();
+        db.insert_login(0, &login, &hash("cookie"), &entry()).await.unwrap();
         assert_eq!(db.login_by_hash(&hash("cookie"), counting(999)).await.unwrap(), Some((login.clone(), ada)));
         assert_eq!(db.login_by_hash(&hash("cookie"), counting(1000)).await.unwrap(), None);
         assert_eq!(db.login_by_hash(&hash("other"), counting(0)).await.unwrap(), None);
-        assert!(db.delete_login(login.id).await.unwrap());
-        assert!(!db.delete_login(login.id).await.unwrap());
+        assert!(db.delete_login(login.id, &entry()).await.unwrap());
+        assert!(!db.delete_login(login.id, &entry()).await.unwrap());
         assert_eq!(db.login_by_hash(&hash("cookie"), counting(0)).await.unwrap(), None);
     }
 
     async fn touching_moves_forward_only(db) {
         let ada = add_user(db, "ada").await;
         let (login, token) = (login(&ada), token(&ada, None));
-        db.insert_login(0, &login, &hash("cookie")).await.unwrap();
-        db.insert_token(0, &token, &hash("token")).await.unwrap();
+        db.insert_login(0, &login, &hash("cookie"), &entry()).await.unwrap();
+        db.insert_token(0, &token, &hash("token"), &entry()).await.unwrap();
         for seen in [50, 20] {
             db.touch_login(login.id, at(seen)).await.unwrap();
             db.touch_token(token.id, at(seen)).await.unwrap();
@@ -33,23 +33,23 @@ on_both! {
     async fn a_token_is_good_until_it_is_over_and_belongs_to_its_user(db) {
         let (ada, grace) = (add_user(db, "ada").await, add_user(db, "grace").await);
         let (forever, short) = (token(&ada, None), token(&ada, Some(at(100))));
-        db.insert_token(0, &forever, &hash("forever")).await.unwrap();
-        db.insert_token(0, &short, &hash("short")).await.unwrap();
-        let second = db.insert_token(0, &token(&grace, None), &hash("short")).await;
+        db.insert_token(0, &forever, &hash("forever"), &entry()).await.unwrap();
+        db.insert_token(0, &short, &hash("short"), &entry()).await.unwrap();
+        let second = db.insert_token(0, &token(&grace, None), &hash("short"), &entry()).await;
         assert!(matches!(second, Err(DbError::Conflict { what: "token" })), "{second:?}");
         assert_eq!(db.token_by_hash(&hash("short"), at(99)).await.unwrap(), Some((short.clone(), ada.clone())));
         assert_eq!(db.token_by_hash(&hash("short"), at(100)).await.unwrap(), None);
         assert_eq!(db.token_by_hash(&hash("forever"), at(1_000_000)).await.unwrap(), Some((forever.clone(), ada.clone())));
         assert_eq!(db.tokens_of(ada.id).await.unwrap(), [short.clone(), forever.clone()]);
         assert_eq!(db.tokens_of(grace.id).await.unwrap(), []);
-        assert!(!db.delete_token(grace.id, forever.id).await.unwrap(), "grace cannot delete what is ada's");
-        assert!(db.delete_token(ada.id, forever.id).await.unwrap());
+        assert!(!db.delete_token(grace.id, forever.id, &entry()).await.unwrap(), "grace cannot delete what is ada's");
+        assert!(db.delete_token(ada.id, forever.id, &entry()).await.unwrap());
         assert_eq!(db.token_by_hash(&hash("forever"), at(0)).await.unwrap(), None);
     }
 
     async fn a_scope_nobody_knows_is_named(db) {
         let ada = add_user(db, "ada").await;
-        db.insert_token(0, &token(&ada, None), &hash("token")).await.unwrap();
+        db.insert_token(0, &token(&ada, None), &hash("token"), &entry()).await.unwrap();
         meddle(db, "UPDATE tokens SET scopes = '[\"read\",\"everything\"]'").await.unwrap();
         let found = db.token_by_hash(&hash("token"), at(0)).await;
         assert!(matches!(found, Err(DbError::Inconsistent { table: "tokens", column: "scopes", .. })), "{found:?}");
@@ -59,7 +59,7 @@ on_both! {
         let ada = add_user(db, "ada").await;
         let session = add_session(db, &ada).await;
         let login = login(&ada);
-        db.insert_login(0, &login, &hash("cookie")).await.unwrap();
+        db.insert_login(0, &login, &hash("cookie"), &entry()).await.unwrap();
         db.insert_handover(&hash("code"), session.id, ada.id, login.id, at(60), counting(0)).await.unwrap();
         let takers: Vec<_> = (0..16)
             .map(|_| {
@@ -78,7 +78,7 @@ on_both! {
         let ada = add_user(db, "ada").await;
         let (session, other) = (add_session(db, &ada).await, add_session(db, &ada).await);
         let login = login(&ada);
-        db.insert_login(0, &login, &hash("cookie")).await.unwrap();
+        db.insert_login(0, &login, &hash("cookie"), &entry()).await.unwrap();
         db.insert_handover(&hash("code"), session.id, ada.id, login.id, at(60), counting(0)).await.unwrap();
         assert_eq!(db.take_handover(&hash("code"), other.id, at(1)).await.unwrap(), None);
         assert_eq!(db.take_handover(&hash("code"), session.id, at(60)).await.unwrap(), None);
@@ -90,13 +90,13 @@ on_both! {
         let ada = add_user(db, "ada").await;
         let (session, other) = (add_session(db, &ada).await, add_session(db, &ada).await);
         let login = login(&ada);
-        db.insert_login(0, &login, &hash("cookie")).await.unwrap();
+        db.insert_login(0, &login, &hash("cookie"), &entry()).await.unwrap();
         db.insert_app_login(&hash("app"), session.id, ada.id, login.id, at(2000), counting(0)).await.unwrap();
         let found = AppLogin { user: ada.clone(), login: login.id, last_seen_at: at(0) };
         assert_eq!(db.app_login(&hash("app"), session.id, counting(999)).await.unwrap(), Some(found));
         assert_eq!(db.app_login(&hash("app"), other.id, counting(1)).await.unwrap(), None, "a cookie is for one session");
         assert_eq!(db.app_login(&hash("app"), session.id, counting(1000)).await.unwrap(), None, "the sign-in has ended");
-        db.delete_login(login.id).await.unwrap();
+        db.delete_login(login.id, &entry()).await.unwrap();
         assert_eq!(db.app_login(&hash("app"), session.id, counting(1)).await.unwrap(), None);
     }
 
@@ -104,7 +104,7 @@ on_both! {
         let ada = add_user(db, "ada").await;
         let session = add_session(db, &ada).await;
         let login = login(&ada);
-        db.insert_login(0, &login, &hash("cookie")).await.unwrap();
+        db.insert_login(0, &login, &hash("cookie"), &entry()).await.unwrap();
         db.touch_login(login.id, at(50)).await.unwrap();
         let used_after = |second| Counting { now: at(100), used_after: at(second) };
         for (name, idle, opens) in [("a", used_after(49), true), ("b", used_after(50), false)] {
@@ -123,7 +123,7 @@ on_both! {
         let login = login(&ada);
         db.insert_handover(&hash("code"), session.id, ada.id, login.id, at(60), counting(0)).await.unwrap();
         db.insert_app_login(&hash("app"), session.id, ada.id, login.id, at(60), counting(0)).await.unwrap();
-        db.insert_login(0, &login, &hash("cookie")).await.unwrap();
+        db.insert_login(0, &login, &hash("cookie"), &entry()).await.unwrap();
         db.insert_app_login(&hash("graces"), session.id, grace.id, login.id, at(60), counting(0)).await.unwrap();
         assert_eq!(db.take_handover(&hash("code"), session.id, at(1)).await.unwrap(), None);
         assert_eq!(db.app_login(&hash("app"), session.id, counting(1)).await.unwrap(), None);
@@ -136,13 +136,13 @@ on_both! {
         for user in [&ada, &grace] {
             let (session, login) = (add_session(db, user).await, login(user));
             let name = user.username.as_str();
-            db.insert_login(0, &login, &hash(&format!("{name} cookie"))).await.unwrap();
-            db.insert_token(0, &token(user, None), &hash(&format!("{name} token"))).await.unwrap();
+            db.insert_login(0, &login, &hash(&format!("{name} cookie")), &entry()).await.unwrap();
+            db.insert_token(0, &token(user, None), &hash(&format!("{name} token")), &entry()).await.unwrap();
             db.insert_handover(&hash(&format!("{name} code")), session.id, user.id, login.id, at(60), counting(0)).await.unwrap();
             db.insert_app_login(&hash(&format!("{name} app")), session.id, user.id, login.id, at(60), counting(0)).await.unwrap();
             sessions.push(session.id);
         }
-        db.void_access(ada.id).await.unwrap();
+        db.replace_password(ada.id, "another", None, &entry()).await.unwrap();
         assert_eq!(doors(db, "ada", sessions[0]).await, [false; 4]);
         assert_eq!(doors(db, "grace", sessions[1]).await, [true; 4]);
     }
@@ -150,29 +150,29 @@ on_both! {
     async fn disabling_ends_everything_and_enabling_brings_nothing_back(db) {
         let ada = add_user(db, "ada").await;
         let (session, login) = (add_session(db, &ada).await, login(&ada));
-        db.insert_login(0, &login, &hash("ada cookie")).await.unwrap();
-        db.insert_token(0, &token(&ada, None), &hash("ada token")).await.unwrap();
+        db.insert_login(0, &login, &hash("ada cookie"), &entry()).await.unwrap();
+        db.insert_token(0, &token(&ada, None), &hash("ada token"), &entry()).await.unwrap();
         db.insert_app_login(&hash("ada app"), session.id, ada.id, login.id, at(60), counting(0)).await.unwrap();
-        db.set_user_state(ada.id, UserState::Disabled).await.unwrap();
+        db.set_user_state(ada.id, UserState::Disabled, &entry()).await.unwrap();
         // A log-in whose password was checked just before.
-        assert!(!db.insert_login(0, &super::login(&ada), &hash("late cookie")).await.unwrap());
+        assert!(!db.insert_login(0, &super::login(&ada), &hash("late cookie"), &entry()).await.unwrap());
         assert_eq!(db.login_by_hash(&hash("late cookie"), counting(1)).await.unwrap(), None);
-        db.set_user_state(ada.id, UserState::Active).await.unwrap();
+        db.set_user_state(ada.id, UserState::Active, &entry()).await.unwrap();
         assert_eq!(doors(db, "ada", session.id).await, [false; 4]);
     }
 
     async fn a_new_password_ends_everything_and_what_was_authorised_by_the_old_one_comes_too_late(db) {
         let before = add_user(db, "ada").await;
-        db.insert_login(0, &login(&before), &hash("cookie")).await.unwrap();
-        assert!(db.replace_password(before.id, "new", None).await.unwrap());
-        assert!(!db.replace_password(before.id, "a thief's", Some(before.access_epoch)).await.unwrap());
+        db.insert_login(0, &login(&before), &hash("cookie"), &entry()).await.unwrap();
+        assert!(db.replace_password(before.id, "new", None, &entry()).await.unwrap());
+        assert!(!db.replace_password(before.id, "a thief's", Some(before.access_epoch), &entry()).await.unwrap());
         assert_eq!(db.login_by_hash(&hash("cookie"), counting(1)).await.unwrap(), None);
-        assert!(!db.insert_login(before.access_epoch, &login(&before), &hash("late cookie")).await.unwrap());
-        assert!(!db.insert_token(before.access_epoch, &token(&before, None), &hash("late token")).await.unwrap());
+        assert!(!db.insert_login(before.access_epoch, &login(&before), &hash("late cookie"), &entry()).await.unwrap());
+        assert!(!db.insert_token(before.access_epoch, &token(&before, None), &hash("late token"), &entry()).await.unwrap());
         assert!(!db.rehash_password(before.id, "$argon2id$…", "better").await.unwrap(), "not the old one back");
         let (now, stored) = db.user_credentials(&before.username).await.unwrap().unwrap();
         assert_eq!(stored, "new");
-        assert!(db.insert_login(now.access_epoch, &login(&now), &hash("cookie")).await.unwrap());
+        assert!(db.insert_login(now.access_epoch, &login(&now), &hash("cookie"), &entry()).await.unwrap());
         assert!(db.rehash_password(now.id, "new", "better").await.unwrap());
         assert!(db.login_by_hash(&hash("cookie"), counting(1)).await.unwrap().is_some());
     }
@@ -181,14 +181,14 @@ on_both! {
         let ada = add_user(db, "ada").await;
         let session = add_session(db, &ada).await;
         let (stays, goes) = (login(&ada), Login { expires_at: at(100), ..login(&ada) });
-        db.insert_login(0, &stays, &hash("stays")).await.unwrap();
-        db.insert_login(0, &goes, &hash("goes")).await.unwrap();
+        db.insert_login(0, &stays, &hash("stays"), &entry()).await.unwrap();
+        db.insert_login(0, &goes, &hash("goes"), &entry()).await.unwrap();
         for (name, until) in [("a", 100), ("b", 101)] {
             db.insert_handover(&hash(name), session.id, ada.id, stays.id, at(until), counting(0)).await.unwrap();
             db.insert_app_login(&hash(name), session.id, ada.id, stays.id, at(until), counting(0)).await.unwrap();
-            db.insert_token(0, &token(&ada, Some(at(until))), &hash(name)).await.unwrap();
+            db.insert_token(0, &token(&ada, Some(at(until))), &hash(name), &entry()).await.unwrap();
         }
-        db.insert_token(0, &token(&ada, None), &hash("forever")).await.unwrap();
+        db.insert_token(0, &token(&ada, None), &hash("forever"), &entry()).await.unwrap();
         assert_eq!(db.delete_expired(at(100)).await.unwrap(), 4);
         assert_eq!(db.delete_expired(at(100)).await.unwrap(), 0);
         // Asked for an earlier moment, so only what is still stored is found.

@@ -1,8 +1,9 @@
 //! The audit log: what was written stays as it was written.
 
-use eirene_core::audit::{AuditEvent, NewAuditEvent};
+use eirene_core::audit::{AuditEntry, AuditEvent, NewAuditEvent};
 use serde_json::json;
 
+use super::users::image;
 use super::*;
 
 fn event(actor: &str, action: &'static str) -> NewAuditEvent {
@@ -26,7 +27,7 @@ on_both! {
         let kinds = [("ada", "session.start"), ("ada", "session.stop"), ("grace", "session.start"), ("ada", "login")];
         let mut ids = Vec::new();
         for (n, (actor, action)) in kinds.into_iter().enumerate() {
-            ids.push(db.append_audit(&event(actor, action), at(i64::try_from(n).unwrap())).await.unwrap());
+            ids.push(db.append_audit(&AuditEntry::new(event(actor, action), at(i64::try_from(n).unwrap()))).await.unwrap());
         }
         let all = db.audit_events(None, 10, None, None).await.unwrap();
         assert_eq!(numbers(&all), ids.iter().rev().copied().collect::<Vec<_>>());
@@ -53,8 +54,44 @@ on_both! {
         assert_eq!(numbers(&both), [ids[0]]);
     }
 
+    async fn without_its_line_nothing_is_changed(db) {
+        let (ada, grace) = (add_user(db, "ada").await, user("grace"));
+        let (stays, new) = (session(&ada), session(&ada));
+        db.insert_session(&stays, Start::default()).await.unwrap();
+        let (login, token) = (login(&ada), token(&ada, None));
+        assert!(db.insert_login(0, &login, &hash("cookie"), &entry()).await.unwrap());
+        assert!(db.insert_token(0, &token, &hash("token"), &entry()).await.unwrap());
+        let picture = image("jupyter", 1);
+        db.insert_image(&picture, &entry()).await.unwrap();
+
+        meddle(db, "ALTER TABLE audit_events RENAME TO away").await.unwrap();
+        let line = entry();
+        db.insert_user(&grace, "hash", &line).await.unwrap_err();
+        db.set_user_state(ada.id, UserState::Disabled, &line).await.unwrap_err();
+        db.replace_password(ada.id, "another", None, &line).await.unwrap_err();
+        db.insert_login(0, &super::login(&ada), &hash("another cookie"), &line).await.unwrap_err();
+        db.delete_login(login.id, &line).await.unwrap_err();
+        db.insert_token(0, &super::token(&ada, None), &hash("another token"), &line).await.unwrap_err();
+        db.delete_token(ada.id, token.id, &line).await.unwrap_err();
+        db.insert_image(&image("jupyter", 2), &line).await.unwrap_err();
+        db.retire_image(&picture.name, &line).await.unwrap_err();
+        db.insert_session(&new, Start { audit: Some(&line), ..Start::default() }).await.unwrap_err();
+        let ends = Session { desired: Desired::Ended, ..stays.clone() };
+        db.update_session(&ends, Some(&line)).await.unwrap_err();
+
+        assert_eq!(db.user_by_name(&grace.username).await.unwrap(), None);
+        let (user, password) = db.user_credentials(&ada.username).await.unwrap().unwrap();
+        assert_eq!((user, password.as_str()), (ada.clone(), "$argon2id$…"), "the same person, password and access");
+        assert!(db.login_by_hash(&hash("cookie"), counting(0)).await.unwrap().is_some());
+        assert!(db.login_by_hash(&hash("another cookie"), counting(0)).await.unwrap().is_none());
+        assert_eq!(db.tokens_of(ada.id).await.unwrap(), [token]);
+        assert_eq!(db.images().await.unwrap(), [picture]);
+        assert_eq!(db.live_sessions().await.unwrap(), [stays]);
+        meddle(db, "ALTER TABLE away RENAME TO audit_events").await.unwrap();
+    }
+
     async fn nobody_changes_or_removes_what_was_written(db) {
-        db.append_audit(&event("ada", "login"), at(0)).await.unwrap();
+        db.append_audit(&AuditEntry::new(event("ada", "login"), at(0))).await.unwrap();
         let before = db.audit_events(None, 10, None, None).await.unwrap();
         for sql in [
             "UPDATE audit_events SET actor = 'nobody'",

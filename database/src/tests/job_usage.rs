@@ -1,5 +1,6 @@
 //! What sessions held and used: measured again until they are over, summed up by person and partition, the worst first.
 
+use crate::Start;
 use eirene_core::job_usage::{GpuTime, HeldUsed, JobStart, JobUsage, UsageBy, Waste};
 
 use super::*;
@@ -10,7 +11,7 @@ async fn ran(db: &Db, owner: &User, from: i64, to: Option<i64>) -> Session {
     session.started_at = Some(at(from));
     session.ended_at = to.map(at);
     session.state = if to.is_some() { SessionState::Ended } else { SessionState::Running };
-    db.insert_session(&session, None).await.unwrap();
+    db.insert_session(&session, Start::default()).await.unwrap();
     session
 }
 
@@ -79,7 +80,7 @@ on_both! {
             assert_eq!(db.job_usage(first.id).await.unwrap().as_ref(), Some(&whole));
         }
 
-        assert!(db.update_session(&second).await.unwrap());
+        assert!(db.update_session(&second, None).await.unwrap());
         let current = async || db.jobs_to_measure(at(50), at(0), at(1000), 10).await.unwrap();
         assert_eq!(current().await.len(), 1, "this start was never measured");
         let later = JobUsage { memory_mib: Some(HeldUsed { held: 1000, used: 900 }), ..usage(&second, 400) };

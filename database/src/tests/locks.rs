@@ -33,7 +33,7 @@ async fn a_write_waits_for_a_locked_file_and_reads_go_on() {
     });
     let transaction = tokio::spawn({
         let (db, id) = (test.db.clone(), ada.id);
-        async move { db.set_user_state(id, UserState::Disabled).await }
+        async move { db.set_user_state(id, UserState::Disabled, &entry()).await }
     });
     let Db::Sqlite(pool) = &test.db else { unreachable!() };
     let both_write = async {
@@ -62,13 +62,13 @@ async fn a_file_that_stays_locked_is_unavailable_and_comes_back() {
     tell(&mut other, "BEGIN IMMEDIATE").await;
     let statement = db.set_user_role(ada.id, Role::Admin).await;
     assert!(matches!(statement, Err(DbError::Unavailable(_))), "{statement:?}");
-    let transaction = db.void_access(ada.id).await;
+    let transaction = db.replace_password(ada.id, "another", None, &entry()).await;
     assert!(matches!(transaction, Err(DbError::Unavailable(_))), "{transaction:?}");
     let migration = Db::open("sqlite::memory:").await.unwrap().migrate().await;
     assert!(migration.is_ok(), "another database is not concerned");
     tell(&mut other, "ROLLBACK").await;
     assert!(db.set_user_role(ada.id, Role::Admin).await.unwrap());
-    db.void_access(ada.id).await.unwrap();
+    db.replace_password(ada.id, "another", None, &entry()).await.unwrap();
     db.close().await;
     test.finish().await;
 }
@@ -83,7 +83,7 @@ async fn a_locked_table_of_postgres_is_unavailable_and_comes_back() {
     sqlx::query("LOCK TABLE users IN ACCESS EXCLUSIVE MODE").execute(&mut *other).await.unwrap();
     let read = db.user(ada.id).await;
     assert!(matches!(read, Err(DbError::Unavailable(_))), "{read:?}");
-    let transaction = db.set_user_state(ada.id, UserState::Disabled).await;
+    let transaction = db.set_user_state(ada.id, UserState::Disabled, &entry()).await;
     assert!(matches!(transaction, Err(DbError::Unavailable(_))), "{transaction:?}");
     other.rollback().await.unwrap();
     assert_eq!(db.user(ada.id).await.unwrap(), Some(ada));
@@ -153,9 +153,9 @@ on_both! {
                 tokio::spawn(async move {
                     for m in 0..5 {
                         match n % 3 {
-                            0 => db.void_access(ada.id).await.map(drop),
-                            1 => db.set_user_state(ada.id, UserState::Disabled).await.map(drop),
-                            _ => db.insert_login(0, &login(&ada), &hash(&format!("{n} {m}"))).await.map(drop),
+                            0 => db.replace_password(ada.id, "another", None, &entry()).await.map(drop),
+                            1 => db.set_user_state(ada.id, UserState::Disabled, &entry()).await.map(drop),
+                            _ => db.insert_login(0, &login(&ada), &hash(&format!("{n} {m}")), &entry()).await.map(drop),
                         }
                         .unwrap_or_else(|error| panic!("{error:?}"));
                     }

@@ -22,6 +22,7 @@ mod users;
 
 use std::time::Duration;
 
+use eirene_core::audit::{AuditEntry, NewAuditEvent};
 use eirene_core::secret::{Secret, SecretHash};
 use eirene_core::{
     ApiToken, Desired, Login, LoginId, Resources, Role, RunProgram, Scope, Session, SessionId, SessionState, TokenId,
@@ -31,11 +32,24 @@ use jiff::Timestamp;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tempfile::TempDir;
 
-use crate::Counting;
-use crate::{Db, Limits};
+use crate::{Counting, Db, Limits, Start};
 
 /// A test that waits longer than this for one thing hangs.
 const PATIENCE: Duration = Duration::from_mins(2);
+
+/// The line in the audit log of what a test arranges.
+fn entry() -> AuditEntry {
+    let event = NewAuditEvent {
+        actor: "system:test".to_owned(),
+        action: "test.arrange",
+        target: String::new(),
+        outcome: "ok",
+        details: serde_json::json!({}),
+        address: None,
+        request_id: None,
+    };
+    AuditEntry::new(event, at(0))
+}
 
 /// Runs each test body on both engines.
 macro_rules! on_both {
@@ -153,7 +167,7 @@ fn user(name: &str) -> User {
 /// A user who is there.
 async fn add_user(db: &Db, name: &str) -> User {
     let user = user(name);
-    db.insert_user(&user, "$argon2id$…").await.unwrap();
+    db.insert_user(&user, "$argon2id$…", &entry()).await.unwrap();
     user
 }
 
@@ -246,7 +260,7 @@ fn a_run(owner: &User) -> Session {
 /// A session that is there.
 async fn add_session(db: &Db, owner: &User) -> Session {
     let session = session(owner);
-    db.insert_session(&session, None).await.unwrap();
+    db.insert_session(&session, Start::default()).await.unwrap();
     session
 }
 

@@ -118,6 +118,6 @@ async fn a_database_in_memory_keeps_what_it_is_told() {
     let db = Db::open("sqlite::memory:").await.unwrap();
     db.migrate().await.unwrap();
     let ada = add_user(&db, "ada").await;
-    db.set_user_state(ada.id, eirene_core::UserState::Disabled).await.unwrap();
+    db.set_user_state(ada.id, eirene_core::UserState::Disabled, &entry()).await.unwrap();
     assert_eq!(db.user(ada.id).await.unwrap().unwrap().state, eirene_core::UserState::Disabled);
 }

@@ -30,13 +30,17 @@ fn full(owner: &User) -> Session {
     session
 }
 
+fn with_key<'a>(key: &'a str, body: &'a str) -> Start<'a> {
+    Start { idempotency: Some((key, body)), ..Start::default() }
+}
+
 on_both! {
     async fn a_session_comes_back_as_it_went_in(db) {
         let ada = add_user(db, "ada").await;
         let earlier = add_session(db, &ada).await;
         let run = Session { requeue_of: Some(earlier.id), exit_status: Some(3), ..a_run(&ada) };
         for session in [session(&ada), full(&ada), run] {
-            assert_eq!(db.insert_session(&session, None).await.unwrap(), Inserted::New);
+            assert_eq!(db.insert_session(&session, Start::default()).await.unwrap(), Inserted::New);
             assert_eq!(db.session(session.id).await.unwrap().as_ref(), Some(&session));
             assert_eq!(db.session_by_marker(&session.marker).await.unwrap(), Some(session));
         }
@@ -48,7 +52,7 @@ on_both! {
         let ada = add_user(db, "ada").await;
         let first = add_session(db, &ada).await;
         let second = Session { marker: first.marker.clone(), ..session(&ada) };
-        let inserted = db.insert_session(&second, Some(("key", "body"))).await;
+        let inserted = db.insert_session(&second, with_key("key", "body")).await;
         assert!(matches!(inserted, Err(DbError::Conflict { what: "session" })), "{inserted:?}");
         assert_eq!(db.session(second.id).await.unwrap(), None);
     }
@@ -59,7 +63,7 @@ on_both! {
             .map(|_| {
                 let (db, session) = (db.clone(), session(&ada));
                 tokio::spawn(async move {
-                    let inserted = db.insert_session(&session, Some(("key", "body"))).await.unwrap();
+                    let inserted = db.insert_session(&session, with_key("key", "body")).await.unwrap();
                     (session, inserted)
                 })
             })
@@ -69,7 +73,7 @@ on_both! {
             match start.await.unwrap() {
                 (session, Inserted::New) => made.push(session),
                 (_, Inserted::Existing(session)) => found.push(session),
-                (_, Inserted::KeyConflict) => panic!("the bodies were the same"),
+                (_, other) => panic!("{other:?}"),
             }
         }
         assert_eq!((made.len(), found.len()), (1, 7));
@@ -77,17 +81,44 @@ on_both! {
         assert_eq!(db.live_sessions().await.unwrap(), made);
     }
 
+    async fn of_many_starts_at_once_as_many_are_made_as_the_owner_may_have(db) {
+        let (ada, grace) = (add_user(db, "ada").await, add_user(db, "grace").await);
+        db.insert_session(&session(&grace), Start::default()).await.unwrap();
+        db.insert_session(&a_run(&ada), Start::default()).await.unwrap();
+        let starts: Vec<_> = (0..24)
+            .map(|_| {
+                let (db, session) = (db.clone(), session(&ada));
+                let start = Start { most_live: Some(3), ..Start::default() };
+                tokio::spawn(async move { db.insert_session(&session, start).await.unwrap() })
+            })
+            .collect();
+        let mut made = 0;
+        for start in starts {
+            match start.await.unwrap() {
+                Inserted::New => made += 1,
+                other => assert_eq!(other, Inserted::TooMany),
+            }
+        }
+        assert_eq!((made, db.live_sessions_of(ada.id).await.unwrap().len()), (3, 4), "three sessions, and the run");
+
+        let one_run = Start { most_live: Some(1), ..Start::default() };
+        let first = db.live_sessions_of(ada.id).await.unwrap().into_iter().find(|job| job.kind() == JobKind::Run).unwrap();
+        assert_eq!(db.insert_session(&a_run(&ada), one_run).await.unwrap(), Inserted::TooMany);
+        let repeats = Session { requeue_of: Some(first.id), ..a_run(&ada) };
+        assert_eq!(db.insert_session(&repeats, one_run).await.unwrap(), Inserted::New, "the one before makes room");
+    }
+
     async fn a_key_with_another_body_is_a_conflict_and_makes_nothing(db) {
         let (ada, grace) = (add_user(db, "ada").await, add_user(db, "grace").await);
         let first = session(&ada);
-        assert_eq!(db.insert_session(&first, Some(("key", "body"))).await.unwrap(), Inserted::New);
-        assert_eq!(db.insert_session(&session(&ada), Some(("key", "other"))).await.unwrap(), Inserted::KeyConflict);
+        assert_eq!(db.insert_session(&first, with_key("key", "body")).await.unwrap(), Inserted::New);
+        assert_eq!(db.insert_session(&session(&ada), with_key("key", "other")).await.unwrap(), Inserted::KeyConflict);
         assert_eq!(db.live_sessions().await.unwrap(), std::slice::from_ref(&first));
         // A key is its owner's own, and without one every start is new.
-        assert_eq!(db.insert_session(&session(&grace), Some(("key", "other"))).await.unwrap(), Inserted::New);
-        assert_eq!(db.insert_session(&session(&ada), None).await.unwrap(), Inserted::New);
-        assert_eq!(db.insert_session(&session(&ada), None).await.unwrap(), Inserted::New);
-        let again = db.insert_session(&session(&ada), Some(("key", "body"))).await.unwrap();
+        assert_eq!(db.insert_session(&session(&grace), with_key("key", "other")).await.unwrap(), Inserted::New);
+        assert_eq!(db.insert_session(&session(&ada), Start::default()).await.unwrap(), Inserted::New);
+        assert_eq!(db.insert_session(&session(&ada), Start::default()).await.unwrap(), Inserted::New);
+        let again = db.insert_session(&session(&ada), with_key("key", "body")).await.unwrap();
         assert_eq!(again, Inserted::Existing(first));
     }
 
@@ -98,12 +129,12 @@ on_both! {
         changed.project = None;
         changed.resources = before.resources;
         changed.name = "Renamed".parse().unwrap();
-        assert!(db.update_session(&changed).await.unwrap());
+        assert!(db.update_session(&changed, None).await.unwrap());
         changed.version += 1;
         assert_eq!(db.session(before.id).await.unwrap(), Some(changed.clone()));
         // And back to nothing.
         let emptied = Session { id: before.id, version: changed.version, marker: before.marker, ..session(&ada) };
-        assert!(db.update_session(&emptied).await.unwrap());
+        assert!(db.update_session(&emptied, None).await.unwrap());
         let stored = db.session(before.id).await.unwrap();
         assert_eq!(stored, Some(Session { version: emptied.version + 1, ..emptied }));
     }
@@ -115,7 +146,7 @@ on_both! {
             .map(|n| {
                 let (db, mut copy) = (db.clone(), read.clone());
                 copy.restart_count = n;
-                tokio::spawn(async move { (n, db.update_session(&copy).await.unwrap()) })
+                tokio::spawn(async move { (n, db.update_session(&copy, None).await.unwrap()) })
             })
             .collect();
         let mut winners = Vec::new();
@@ -126,8 +157,8 @@ on_both! {
         assert_eq!(winners.len(), 1);
         let stored = db.session(read.id).await.unwrap().unwrap();
         assert_eq!((stored.restart_count, stored.version), (winners[0], read.version + 1));
-        assert!(!db.update_session(&read).await.unwrap(), "the version read before is stale");
-        assert!(!db.update_session(&session(&ada)).await.unwrap(), "there is no such session");
+        assert!(!db.update_session(&read, None).await.unwrap(), "the version read before is stale");
+        assert!(!db.update_session(&session(&ada), None).await.unwrap(), "there is no such session");
     }
 
     async fn pages_have_no_gap_and_nothing_twice(db) {
@@ -137,7 +168,7 @@ on_both! {
             let owner = if n % 3 == 2 { &grace } else { &ada };
             let mut session = if n % 7 < 4 { session(owner) } else { a_run(owner) };
             session.state = if n % 2 == 1 { SessionState::Ended } else { SessionState::Running };
-            db.insert_session(&session, None).await.unwrap();
+            db.insert_session(&session, Start::default()).await.unwrap();
             all.push(session);
         }
         all.reverse();
@@ -166,7 +197,7 @@ on_both! {
                 if seen.len() == 2 {
                     // What comes new between two pages is on neither.
                     add_session(db, &ada).await;
-                    db.insert_session(&a_run(&ada), None).await.unwrap();
+                    db.insert_session(&a_run(&ada), Start::default()).await.unwrap();
                 }
             }
             assert_eq!(seen, expected, "{kind:?} {owner:?} {filter:?}");
@@ -186,7 +217,7 @@ on_both! {
             line.push(Session { requeue_of: Some(line[n].id), ..a_run(&ada) });
         }
         for run in &line {
-            db.insert_session(run, None).await.unwrap();
+            db.insert_session(run, Start::default()).await.unwrap();
         }
         let last = line[3].id;
         let before = async || db.live_before(last).await.unwrap().map(|run| run.id);
@@ -195,7 +226,7 @@ on_both! {
         for (over, expected) in [(1, Some(line[0].id)), (0, Some(line[2].id)), (2, None)] {
             let mut run = line[over].clone();
             run.state = SessionState::Ended;
-            assert!(db.update_session(&run).await.unwrap());
+            assert!(db.update_session(&run, None).await.unwrap());
             assert_eq!(before().await, expected, "{over}");
         }
         assert_eq!(db.live_before(line[0].id).await.unwrap(), None);
@@ -206,10 +237,10 @@ on_both! {
     async fn a_run_is_repeated_once(db) {
         let ada = add_user(db, "ada").await;
         let first = a_run(&ada);
-        db.insert_session(&first, None).await.unwrap();
+        db.insert_session(&first, Start::default()).await.unwrap();
         let repeats = || Session { requeue_of: Some(first.id), ..a_run(&ada) };
-        db.insert_session(&repeats(), None).await.unwrap();
-        let again = db.insert_session(&repeats(), None).await;
+        db.insert_session(&repeats(), Start::default()).await.unwrap();
+        let again = db.insert_session(&repeats(), Start::default()).await;
         assert!(matches!(again, Err(DbError::Conflict { what: "session" })), "{again:?}");
     }
 
@@ -224,7 +255,7 @@ on_both! {
         ] {
             let mut one = add_session(db, &ada).await;
             (one.state, one.scratch_state) = (state, Some(ScratchState::new(0, phase, Vec::new())));
-            assert!(db.update_session(&one).await.unwrap());
+            assert!(db.update_session(&one, None).await.unwrap());
             left.extend(is_left.then_some(one.id));
         }
         let found = async |limit| {
@@ -234,7 +265,7 @@ on_both! {
         assert_eq!((found(100).await, found(1).await), (left.clone(), left[..1].to_vec()));
         let mut done = db.session(left[0]).await.unwrap().unwrap();
         done.scratch_state = Some(ScratchState::new(0, ScratchPhase::Done, Vec::new()));
-        assert!(db.update_session(&done).await.unwrap());
+        assert!(db.update_session(&done, None).await.unwrap());
         assert_eq!(found(100).await, left[1..]);
     }
 

@@ -195,10 +195,10 @@ on_both! {
     async fn who_has_a_user_id_and_no_home_is_found(db) {
         let (ada, grace) = (add_user(db, "ada").await, add_user(db, "grace").await);
         let nobody = User { uid: None, ..user("admin") };
-        db.insert_user(&nobody, "…").await.unwrap();
+        db.insert_user(&nobody, "…", &entry()).await.unwrap();
         db.insert_space(space("home-ada", of(&ada))).await.unwrap();
         assert_eq!(db.people_without_home(10).await.unwrap(), [grace.id]);
-        db.set_user_state(grace.id, UserState::Disabled).await.unwrap();
+        db.set_user_state(grace.id, UserState::Disabled, &entry()).await.unwrap();
         assert_eq!(db.people_without_home(10).await.unwrap(), []);
     }
 
@@ -216,7 +216,7 @@ on_both! {
         db.note_usage(scratch.id, &seen(Level::Ok, 3)).await.unwrap();
         assert_eq!(db.people_with_home(10).await.unwrap(), [grace.username.clone(), ada.username.clone()]);
         assert_eq!(db.people_with_home(1).await.unwrap(), [grace.username]);
-        db.set_user_state(grace.id, UserState::Disabled).await.unwrap();
+        db.set_user_state(grace.id, UserState::Disabled, &entry()).await.unwrap();
         assert_eq!(db.people_with_home(10).await.unwrap(), [ada.username]);
     }
 

@@ -7,7 +7,7 @@ use eirene_core::{Image, ImageId, Username};
 use super::*;
 use crate::{AdoptedJob, DbError};
 
-fn image(name: &str, version: i64) -> Image {
+pub(super) fn image(name: &str, version: i64) -> Image {
     Image {
         id: ImageId::generate(),
         name: name.parse().unwrap(),
@@ -27,8 +27,8 @@ on_both! {
         let mut root = user("operator");
         root.uid = None;
         root.role = Role::Admin;
-        db.insert_user(&ada, "hash of ada").await.unwrap();
-        db.insert_user(&root, "hash of operator").await.unwrap();
+        db.insert_user(&ada, "hash of ada", &entry()).await.unwrap();
+        db.insert_user(&root, "hash of operator", &entry()).await.unwrap();
         assert_eq!(db.user(ada.id).await.unwrap().as_ref(), Some(&ada));
         assert_eq!(db.user_by_name(&root.username).await.unwrap().as_ref(), Some(&root));
         assert_eq!(db.user_credentials(&ada.username).await.unwrap(), Some((ada, "hash of ada".to_owned())));
@@ -40,7 +40,7 @@ on_both! {
         for (name, uid) in [("ada", Some(2001)), ("abe", Some(2001)), ("grace", Some(u32::MAX)), ("operator", None)] {
             let mut user = user(name);
             user.uid = uid;
-            db.insert_user(&user, "x").await.unwrap();
+            db.insert_user(&user, "x", &entry()).await.unwrap();
         }
         let named = |all: &[(u32, &str)]| -> BTreeMap<u32, Username> {
             all.iter().map(|(uid, name)| (*uid, name.parse().unwrap())).collect()
@@ -54,7 +54,7 @@ on_both! {
 
     async fn a_name_is_taken_once(db) {
         add_user(db, "ada").await;
-        let second = db.insert_user(&user("ada"), "x").await;
+        let second = db.insert_user(&user("ada"), "x", &entry()).await;
         assert!(matches!(second, Err(DbError::Conflict { what: "user" })), "{second:?}");
     }
 
@@ -81,15 +81,15 @@ on_both! {
         assert_eq!(db.count_admins().await.unwrap(), 0);
         assert!(db.set_user_role(ada.id, Role::Admin).await.unwrap());
         assert_eq!(db.count_admins().await.unwrap(), 1);
-        assert!(db.replace_password(ada.id, "new", Some(ada.access_epoch)).await.unwrap());
-        assert!(db.set_user_state(ada.id, UserState::Disabled).await.unwrap());
+        assert!(db.replace_password(ada.id, "new", Some(ada.access_epoch), &entry()).await.unwrap());
+        assert!(db.set_user_state(ada.id, UserState::Disabled, &entry()).await.unwrap());
         assert_eq!(db.count_admins().await.unwrap(), 0, "a disabled admin cannot sign in");
         let (stored, password) = db.user_credentials(&ada.username).await.unwrap().unwrap();
         assert_eq!((stored.role, stored.state, password.as_str()), (Role::Admin, UserState::Disabled, "new"));
         let nobody = UserId::generate();
         assert!(!db.set_user_role(nobody, Role::Admin).await.unwrap());
-        assert!(!db.set_user_state(nobody, UserState::Disabled).await.unwrap());
-        assert!(!db.replace_password(nobody, "x", None).await.unwrap());
+        assert!(!db.set_user_state(nobody, UserState::Disabled, &entry()).await.unwrap());
+        assert!(!db.replace_password(nobody, "x", None, &entry()).await.unwrap());
     }
 
     async fn a_word_nobody_knows_is_named_and_not_guessed(db) {
@@ -106,18 +106,18 @@ on_both! {
         assert!(matches!(db.user(ada.id).await, Err(DbError::Inconsistent { column: "created_at", .. })));
     }
 
-    async fn an_image_keeps_its_name_until_it_is_retired(db) {
+    async fn an_image_keeps_its_name_until_another_has_it(db) {
         let (first, other, next) = (image("jupyter", 1), image("base", 1), image("jupyter", 2));
-        db.insert_image(&first).await.unwrap();
-        db.insert_image(&other).await.unwrap();
-        assert!(matches!(db.insert_image(&next).await, Err(DbError::Conflict { what: "image" })));
+        db.insert_image(&first, &entry()).await.unwrap();
+        db.insert_image(&other, &entry()).await.unwrap();
         assert_eq!(db.images().await.unwrap(), [other.clone(), first.clone()]);
-        assert!(db.retire_image(&first.name).await.unwrap());
-        assert!(!db.retire_image(&first.name).await.unwrap());
-        assert_eq!(db.image_by_name(&first.name).await.unwrap(), None);
-        db.insert_image(&next).await.unwrap();
+        db.insert_image(&next, &entry()).await.unwrap();
         assert_eq!(db.image_by_name(&first.name).await.unwrap().as_ref(), Some(&next));
-        assert_eq!(db.images().await.unwrap(), [other, next]);
+        assert_eq!(db.images().await.unwrap(), [other.clone(), next]);
+        assert!(db.retire_image(&first.name, &entry()).await.unwrap());
+        assert!(!db.retire_image(&first.name, &entry()).await.unwrap());
+        assert_eq!(db.image_by_name(&first.name).await.unwrap(), None);
+        assert_eq!(db.images().await.unwrap(), [other]);
     }
 
     async fn adopted_jobs_are_kept_once_and_forgotten_by_name(db) {

@@ -22,6 +22,7 @@ use eirene_services::launcher_groups::LauncherGroups;
 use eirene_services::passwords::Passwords;
 use eirene_services::shared_storage::shared_storage;
 use eirene_services::spaces::groups::LocalGroups;
+use eirene_services::testing::entry;
 use eirene_services::traces::Traces;
 use eirene_services::workers::{Threads, Workers};
 use eirene_slurm_adapter::SlurmCli;
@@ -245,7 +246,7 @@ async fn admin(db: &Db, clock: &MockClock) -> String {
         created_at: clock.now(),
         access_epoch: 0,
     };
-    db.insert_user(&user, "no password").await.unwrap();
+    db.insert_user(&user, "no password", &entry()).await.unwrap();
     let secret = Secret::from_text(format!("eir_{}", Secret::generate().expose()));
     let token = ApiToken {
         id: TokenId::generate(),
@@ -256,7 +257,7 @@ async fn admin(db: &Db, clock: &MockClock) -> String {
         expires_at: None,
         last_used_at: None,
     };
-    db.insert_token(0, &token, &secret.hash()).await.unwrap();
+    db.insert_token(0, &token, &secret.hash(), &entry()).await.unwrap();
     secret.expose().to_owned()
 }
 

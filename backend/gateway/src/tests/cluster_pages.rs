@@ -67,7 +67,7 @@ impl Server {
             session.state = SessionState::Queued;
             session.reason = Some(Reason::new("waiting_for_resources", say("job.waiting_for_resources")));
         }
-        assert!(self.test.app.db.update_session(&session).await.unwrap());
+        assert!(self.test.app.db.update_session(&session, None).await.unwrap());
         session
     }
 }
@@ -111,7 +111,7 @@ async fn a_person_sees_what_she_may_use_and_the_operator_all() {
     assert!(is_in(&server.shown_to(&ada).await, "vault-7"));
     let mut over = server.test.app.db.session(there.id).await.unwrap().unwrap();
     (over.state, over.ended_at) = (SessionState::Ended, Some(server.test.clock.now()));
-    assert!(server.test.app.db.update_session(&over).await.unwrap());
+    assert!(server.test.app.db.update_session(&over, None).await.unwrap());
     assert!(!is_in(&server.shown_to(&ada).await, "vault-7"));
     // While nobody can say which groups she is in, nothing is kept from her for that.
     server.test.groups.go_away();

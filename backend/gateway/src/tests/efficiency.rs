@@ -33,7 +33,7 @@ impl Server {
         session.nodes = vec!["c1".parse().unwrap()];
         session.started_at = Some(self.test.clock.now());
         session.program = program;
-        assert!(matches!(self.test.app.db.insert_session(&session, None).await.unwrap(), Inserted::New));
+        assert!(matches!(self.test.app.db.insert_session(&session, Start::default()).await.unwrap(), Inserted::New));
         session
     }
 

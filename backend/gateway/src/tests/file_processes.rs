@@ -346,7 +346,7 @@ async fn whoever_loses_the_right_loses_the_rest_of_the_file() {
     let ask = Ask::get(&format!("{HOME}/files/content?path=large")).bearer(&ada);
     let response = server.open(ask.to(PORTAL)).await;
     assert_eq!(response.status(), StatusCode::OK);
-    server.test.app.db.void_access(ada.actor.user.id).await.unwrap();
+    server.test.app.db.replace_password(ada.actor.user.id, "another", None, &entry()).await.unwrap();
     server.test.app.access.recheck(ada.actor.user.id).await;
     assert!(response.into_body().collect().await.is_err());
 }

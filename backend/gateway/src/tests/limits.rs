@@ -45,7 +45,7 @@ async fn a_request_the_app_has_not_answered_ends_with_the_right_to_it() {
         while server.apps.opened() == 0 {
             tokio::task::yield_now().await;
         }
-        server.test.app.db.void_access(ada.actor.user.id).await.unwrap();
+        server.test.app.db.replace_password(ada.actor.user.id, "another", None, &entry()).await.unwrap();
         server.test.app.access.sweep().await;
     };
     let (answer, ()) = timeout(PATIENCE, async { tokio::join!(asked, disabled) }).await.expect("it still waits");

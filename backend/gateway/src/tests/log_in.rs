@@ -216,7 +216,7 @@ async fn a_new_password_ends_what_was_made_with_the_old_one() {
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "{}"), "a given password is not shown");
     let short = server.portal(chosen.json(&json!({"password": "short"}))).await;
     assert_eq!(short.fields(), ["password"]);
-    let events = server.test.app.db.audit_events(None, 50, None, None).await.unwrap();
+    let events = server.test.audited().await;
     let all = format!("{events:?}");
     assert!(!all.contains(&password) && !all.contains("my own choice"), "no secret is written down");
 }

@@ -287,7 +287,7 @@ async fn many_sessions_make_no_more_series_than_one() {
             started_at: Some(now),
             ..first.clone()
         };
-        assert_eq!(server.test.app.db.insert_session(&session, None).await.unwrap(), Inserted::New);
+        assert_eq!(server.test.app.db.insert_session(&session, Start::default()).await.unwrap(), Inserted::New);
         if number % 20 == 0 {
             say(&server, &session).await;
             server.portal(Ask::get(&format!("/metrics/sessions/{id}"))).await;

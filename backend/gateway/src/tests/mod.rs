@@ -29,6 +29,7 @@ mod silences;
 mod sockets;
 mod space_pages;
 mod spaces;
+mod starts;
 mod storage;
 mod traces;
 mod uploads;
@@ -39,10 +40,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use eirene_core::secret::Secret;
 use eirene_core::{Clock as _, Login, LoginId, Role, Scope, Session, SessionId, User};
-use eirene_database::Inserted;
+use eirene_database::{Inserted, Start};
 use eirene_services::actor::{Actor, Via};
 use eirene_services::logins;
-use eirene_services::testing::{self, PATIENCE, TestApp};
+use eirene_services::testing::{self, PATIENCE, TestApp, entry};
 use eirene_services::tokens::NewToken;
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
@@ -153,7 +154,7 @@ impl Server {
             address: None,
             user_agent: None,
         };
-        self.test.app.db.insert_login(user.access_epoch, &login, &cookie.hash()).await.unwrap();
+        self.test.app.db.insert_login(user.access_epoch, &login, &cookie.hash(), &entry()).await.unwrap();
         let actor = Actor { user, via: Via::Login(login.id), address: None, request_id: None };
         let admin = actor.user.is_admin();
         let scopes = Scope::ALL.iter().copied().filter(|scope| admin || *scope != Scope::Admin).collect();
@@ -168,7 +169,7 @@ impl Server {
         session.owner = owner.actor.user.id;
         session.marker = Secret::generate().expose().to_owned();
         session.state = eirene_core::SessionState::Running;
-        assert!(matches!(self.test.app.db.insert_session(&session, None).await.unwrap(), Inserted::New));
+        assert!(matches!(self.test.app.db.insert_session(&session, Start::default()).await.unwrap(), Inserted::New));
         self.apps.run(session.id);
         session
     }
@@ -180,7 +181,7 @@ impl Server {
         run.marker = Secret::generate().expose().to_owned();
         run.state = eirene_core::SessionState::Running;
         run.program = Some(testing::program());
-        assert!(matches!(self.test.app.db.insert_session(&run, None).await.unwrap(), Inserted::New));
+        assert!(matches!(self.test.app.db.insert_session(&run, Start::default()).await.unwrap(), Inserted::New));
         run
     }
 

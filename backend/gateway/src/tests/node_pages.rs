@@ -37,7 +37,7 @@ async fn an_admin_drains_and_resumes_by_forms_alone_and_sees_what_was() {
     let (ada, admin) = (server.ada().await, server.admin().await);
     let mut session = server.session(&ada).await;
     session.nodes = vec!["c1".parse().unwrap()];
-    assert!(server.test.app.db.update_session(&session).await.unwrap());
+    assert!(server.test.app.db.update_session(&session, None).await.unwrap());
     server.looked().await;
     assert!(server.node_page(&admin, "/admin/nodes").await.body.contains("href=\"/admin/nodes/c1\""));
     let before = server.node_page(&admin, C1).await.body;
@@ -132,7 +132,7 @@ async fn a_node_whose_clock_is_wrong_says_so_and_so_do_the_pages_of_who_is_on_it
     server.looked().await;
     let (mut hers, other) = (server.session(&ada).await, server.session(&grace).await);
     hers.nodes = vec!["c1".parse().unwrap()];
-    assert!(server.test.app.db.update_session(&hers).await.unwrap());
+    assert!(server.test.app.db.update_session(&hers, None).await.unwrap());
     let mut ingest = server.test.app.samples.ingest(hers.id);
     let mut says = async |minutes: i64| {
         let at = (server.test.clock.now() + SignedDuration::from_mins(minutes)).as_millisecond();

@@ -265,7 +265,7 @@ async fn while_the_app_is_away_pages_wait_and_programs_are_told_when_to_come_bac
 
     server.apps.stop(session.id);
     session.state = eirene_core::SessionState::Ended;
-    assert!(server.test.app.db.update_session(&session).await.unwrap());
+    assert!(server.test.app.db.update_session(&session, None).await.unwrap());
     let page = server.app(session.id, Ask::get("/lab").page().app_cookie(&cookie)).await;
     assert_eq!(page.header("location"), format!("{PORTAL_ORIGIN}/sessions/{}", session.id));
     assert_eq!(server.app(session.id, Ask::get("/api").app_cookie(&cookie)).await.status, StatusCode::GONE);

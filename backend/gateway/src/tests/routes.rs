@@ -496,8 +496,14 @@ async fn every_route_answers_each_of_the_four_as_the_table_says() {
         let mut got = [0; 4];
         for (status, user) in got.iter_mut().zip([None, Some(&grace), Some(&ada), Some(&admin)]) {
             // Whatever a line before has ended is there again, and nothing piles up.
-            server.test.app.db.void_access(ada.actor.user.id).await.unwrap();
-            server.test.app.db.set_user_state(ada.actor.user.id, eirene_core::UserState::Active).await.unwrap();
+            server.test.app.db.replace_password(ada.actor.user.id, "another", None, &entry()).await.unwrap();
+            server
+                .test
+                .app
+                .db
+                .set_user_state(ada.actor.user.id, eirene_core::UserState::Active, &entry())
+                .await
+                .unwrap();
             let owner = server.sign_in(ada.actor.user.clone()).await;
             let path = fill(&server, &owner, path).await;
             let person = match user {
@@ -505,7 +511,7 @@ async fn every_route_answers_each_of_the_four_as_the_table_says() {
                     Some(server.sign_in(ada.actor.user.clone()).await)
                 }
                 Some(person) => {
-                    server.test.app.db.void_access(person.actor.user.id).await.unwrap();
+                    server.test.app.db.replace_password(person.actor.user.id, "another", None, &entry()).await.unwrap();
                     Some(server.sign_in(person.actor.user.clone()).await)
                 }
                 None => None,

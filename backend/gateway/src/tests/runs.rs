@@ -436,7 +436,7 @@ async fn a_run_like_a_session_is_started_from_its_page() {
     let known = db.image_by_name(&session.image).await.unwrap().unwrap();
     let other =
         Image { id: ImageId::generate(), name: "pytorch".parse().unwrap(), path: "/images/c.sif".into(), ..known };
-    db.insert_image(&other).await.unwrap();
+    db.insert_image(&other, &entry()).await.unwrap();
     let tells = |form: &str| {
         form.contains(&format!("name=\"like\" value=\"{like}\"")) && form.contains("size of session “a session”")
     };
@@ -471,7 +471,7 @@ async fn a_run_like_a_session_is_started_from_its_page() {
     assert_eq!(wrong.status, StatusCode::UNPROCESSABLE_ENTITY);
     assert!(tells(&wrong.body), "{}", wrong.body);
     // Also where the catalogue has no image of that name any more.
-    db.retire_image(&session.image).await.unwrap();
+    db.retire_image(&session.image, &entry()).await.unwrap();
     assert!(page(&href).await.contains(chosen));
     assert_eq!(started("k4", "jupyter").await.image_path, "/images/a.sif");
 }

@@ -159,7 +159,7 @@ async fn a_right_that_ended_behind_our_back_is_found_by_the_sweep() {
     let mut socket = server.socket(session, &browser(session, &cookie)).await.unwrap();
     socket.next().await.unwrap().unwrap();
     // Another process voids it, as `eirened` on the command line does.
-    server.test.app.db.void_access(ada.actor.user.id).await.unwrap();
+    server.test.app.db.replace_password(ada.actor.user.id, "another", None, &entry()).await.unwrap();
     echo(&mut socket, "not yet noticed").await;
     server.test.app.access.sweep().await;
     ends(&mut socket).await;

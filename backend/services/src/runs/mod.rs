@@ -103,14 +103,12 @@ impl Runs {
         let rest = like.as_ref().map_or_else(size::usual, |session| session.resources.clone());
         let resources = wanted.size.or(rest);
         let project = wanted.project.or(like.as_ref().and_then(|session| session.project.clone()));
-        // Asked before it is this start's turn: nobody waits for another person's accounts and files.
-        let elsewhere = self.wrong_elsewhere(actor, &wanted.program, project.as_ref(), &resources).await;
         let checked = async {
             if is_like_none {
                 return Err(AppError::Invalid(vec![no_session()]));
             }
             let mut errors = wrong_program(&wanted.program, &resources);
-            errors.extend(elsewhere);
+            errors.extend(self.wrong_elsewhere(actor, &wanted.program, project.as_ref(), &resources).await);
             errors.extend(self.sessions.wrong_scratch(actor, wanted.scratch.as_ref()).await?);
             let (image, image_path) = self.image(actor, wanted.image, like.as_ref(), &resources, errors).await?;
             Ok(NewJob {
@@ -179,20 +177,16 @@ impl Runs {
         if earlier.owner != actor.user.id {
             return Err(AppError::Forbidden { code: "not_owner", text: say("problem.requeue_not_owner") });
         }
-        let elsewhere = match &earlier.program {
-            Some(program) => self.wrong_elsewhere(actor, program, earlier.project.as_ref(), &earlier.resources).await,
-            None => Vec::new(),
-        };
         let checked = async {
-            if let Some(later) = db.requeued_as(id).await? {
-                let text = say_with("problem.already_requeued", &[("run", &later.id.to_string())]);
-                return Err(AppError::Conflict { code: "already_requeued", text });
+            if db.requeued_as(id).await?.is_some() {
+                return Err(self.sessions.already_requeued(id).await?);
             }
-            // Read again: what was seen before waiting for this turn may be over.
-            let earlier = visible(db, actor, JobKind::Run, id).await?;
             let mut errors = self.sessions.wrong_size(actor, &earlier.resources).await?;
             errors.extend(self.sessions.wrong_scratch(actor, earlier.scratch.as_ref()).await?);
-            errors.extend(elsewhere);
+            if let Some(program) = &earlier.program {
+                let project = earlier.project.as_ref();
+                errors.extend(self.wrong_elsewhere(actor, program, project, &earlier.resources).await);
+            }
             if !errors.is_empty() {
                 return Err(AppError::Invalid(errors));
             }
@@ -212,7 +206,7 @@ impl Runs {
         let made = self.sessions.add(actor, key, checked).await?;
         // Killed before this line, the reconciler that lets the new one wait does it.
         if made.1 {
-            self.sessions.ask_to_end(id).await?;
+            self.sessions.ask_to_end(id, None).await?;
         }
         Ok(made)
     }

@@ -8,7 +8,7 @@ use futures_util::StreamExt as _;
 use super::*;
 use crate::actor::Via;
 use crate::sessions::StartSession;
-use crate::testing::{self, TestApp};
+use crate::testing::{self, TestApp, entry};
 
 fn fields(change: impl Fn(&mut RunProgram, &mut Resources)) -> Vec<String> {
     let (mut program, mut resources) = (testing::program(), testing::small());
@@ -131,7 +131,7 @@ async fn a_run_is_its_owners_and_the_admins() {
     assert_eq!(runs.list(&root, all(false)).await.unwrap().items.len(), 0);
     assert_eq!(code(runs.list(&grace, all(true)).await), "not_admin");
     assert_eq!(runs.cancel(&root, id).await.unwrap().state, SessionState::Stopping);
-    let events = test.app.db.audit_events(None, 100, None, None).await.unwrap();
+    let events = test.audited().await;
     let seen: BTreeSet<(String, String)> = events.into_iter().map(|event| (event.actor, event.action)).collect();
     let expected = [("ada", "run.start"), ("root", "run.view"), ("root", "run.cancel")];
     assert_eq!(seen, expected.map(|(actor, action)| (actor.to_owned(), action.to_owned())).into());
@@ -202,7 +202,7 @@ async fn a_requeue_has_everything_as_it_was_and_happens_once() {
     let (run, _) = runs.start(&ada, TestApp::run_wish(), None).await.unwrap();
     is_over(&test, run.id).await;
     // Even if the image was given another file since, or its name is gone.
-    test.app.db.retire_image(&"jupyter".parse().unwrap()).await.unwrap();
+    test.app.db.retire_image(&"jupyter".parse().unwrap(), &entry()).await.unwrap();
     let (again, is_new) = runs.requeue(&ada, run.id, Some(key("k"))).await.unwrap();
     assert!(is_new && again.id != run.id && again.marker != run.marker);
     assert_eq!((again.requeue_of, again.state, &again.reason), (Some(run.id), SessionState::Queued, &None));
@@ -233,7 +233,7 @@ async fn a_run_like_a_session_has_its_very_file_its_project_and_its_size() {
     assert_eq!(test.row(session.id).await, session, "nothing happens to the session");
     // Over, and its image gone from the catalogue: as with a requeue, it is still what it was.
     is_over(&test, session.id).await;
-    test.app.db.retire_image(&session.image).await.unwrap();
+    test.app.db.retire_image(&session.image, &entry()).await.unwrap();
     let (later, _) = runs.start(&ada, like(session.id), None).await.unwrap();
     assert_eq!(same(&later), same(&session));
     let (again, _) = runs.requeue(&ada, later.id, None).await.unwrap();

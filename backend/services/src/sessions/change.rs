@@ -1,5 +1,6 @@
 //! The one way a session's row changes: read, change, write if nobody was faster, tell the open pages.
 
+use eirene_core::audit::AuditEntry;
 use eirene_core::{Session, SessionId, SessionState};
 use eirene_words::say;
 
@@ -20,6 +21,16 @@ impl Sessions {
         id: SessionId,
         edit: impl Fn(&mut Session) + Send + Sync,
     ) -> Result<Option<Session>, AppError> {
+        self.change_audited(id, edit, None).await
+    }
+
+    /// The same, with a line in the audit log where the row is changed: neither is written without the other.
+    pub(super) async fn change_audited(
+        &self,
+        id: SessionId,
+        edit: impl Fn(&mut Session) + Send + Sync,
+        audit: Option<&AuditEntry>,
+    ) -> Result<Option<Session>, AppError> {
         for _ in 0..TRIES {
             let Some(before) = self.parts.db.session(id).await? else { return Ok(None) };
             let mut after = before.clone();
@@ -34,7 +45,7 @@ impl Sessions {
             if after.state.is_final() && after.ended_at.is_none() {
                 after.ended_at = Some(self.parts.clock.now());
             }
-            if !self.parts.db.update_session(&after).await? {
+            if !self.parts.db.update_session(&after, audit).await? {
                 continue;
             }
             after.version += 1;

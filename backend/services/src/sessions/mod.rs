@@ -11,7 +11,7 @@ pub mod start;
 
 use std::sync::Arc;
 
-use eirene_core::audit::NewAuditEvent;
+use eirene_core::audit::{AuditEntry, NewAuditEvent};
 use eirene_core::{Clock, Desired, JobKind, Scope, Session, SessionId, SessionState};
 use eirene_database::{Db, StateFilter};
 use eirene_words::say;
@@ -69,8 +69,6 @@ pub struct Parts {
 #[derive(Clone)]
 pub struct Sessions {
     pub(super) parts: Shared<Parts>,
-    /// Held from counting a person's sessions to adding one, so that starts at once do not pass the limit together.
-    starting: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Which sessions, or runs.
@@ -102,7 +100,7 @@ pub struct AdoptedJob {
 impl Sessions {
     /// The service.
     pub fn new(parts: Parts) -> Self {
-        Self { parts: Shared::new(parts), starting: Arc::default() }
+        Self { parts: Shared::new(parts) }
     }
 
     /// All sessions and runs that have not ended, for the site's own monitoring.
@@ -169,27 +167,24 @@ impl Sessions {
         if before.state.is_final() || before.desired == Desired::Ended {
             return Ok(before);
         }
-        let after = self.ask_to_end(id).await?.ok_or(AppError::NotFound)?;
         let details = json!({"owner": before.owner_name, "job_id": before.job.as_ref().map(|job| job.id)});
         let event = match kind {
             JobKind::Session => actor.audit("session.stop", &id.to_string(), "ok", details),
             JobKind::Run => actor.audit("run.cancel", &id.to_string(), "ok", details),
         };
-        self.parts.audit.record(event).await;
-        Ok(after)
+        let entry = self.parts.audit.entry(event);
+        self.ask_to_end(id, Some(&entry)).await?.ok_or(AppError::NotFound)
     }
 
     /// Writes down that it is to end, and wakes who sees to it.
-    pub async fn ask_to_end(&self, id: SessionId) -> Result<Option<Session>, AppError> {
-        let after = self
-            .change(id, |session| {
-                if session.state.is_final() {
-                    return;
-                }
+    pub async fn ask_to_end(&self, id: SessionId, audit: Option<&AuditEntry>) -> Result<Option<Session>, AppError> {
+        let end = |session: &mut Session| {
+            if !session.state.is_final() {
                 session.desired = Desired::Ended;
                 session.state = SessionState::Stopping;
-            })
-            .await?;
+            }
+        };
+        let after = self.change_audited(id, end, audit).await?;
         self.parts.nudges.stop().notify_one();
         Ok(after)
     }

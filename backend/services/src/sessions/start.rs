@@ -6,7 +6,7 @@ use eirene_core::{
     AppName, Desired, Image, ImageName, JobKind, ProjectName, Resources, RunProgram, Scope, ScratchSpec, Session,
     SessionId, SessionName, SessionState,
 };
-use eirene_database::{Inserted, StateFilter};
+use eirene_database::{DbError, Inserted, Start};
 use eirene_words::{say, say_with};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -83,11 +83,9 @@ impl Sessions {
         wanted: StartSession,
         key: Option<IdempotencyKey>,
     ) -> Result<(Session, bool), AppError> {
-        // Asked before it is this start's turn: nobody waits for another person's accounts.
-        let wrong_project = self.wrong_project(actor, wanted.project.as_ref(), &wanted.resources).await;
         let checked = async {
             let mut errors = self.wrong_scratch(actor, wanted.scratch.as_ref()).await?;
-            errors.extend(wrong_project);
+            errors.extend(self.wrong_project(actor, wanted.project.as_ref(), &wanted.resources).await);
             let image = self.image_for(actor, &wanted.image, Some(&wanted.app), &wanted.resources, errors).await?;
             let name = match wanted.name {
                 Some(name) => name,
@@ -110,6 +108,9 @@ impl Sessions {
     }
 
     /// Makes the row that `checked` has found possible, or finds the one that was made with the same key, whatever may be possible by now.
+    ///
+    /// `checked` may ask launcher and scheduler, and nobody waits meanwhile. What rests on other rows, the key and how many of its kind the person
+    /// has, is decided in the transaction that adds it.
     pub async fn add(
         &self,
         actor: &Actor,
@@ -122,22 +123,16 @@ impl Sessions {
         };
         let key = key.map(|key| (HEXLOWER.encode(&Sha256::digest(key.key.as_bytes())), key.body_sha256));
         let key = key.as_ref().map(|(key, body)| (key.as_str(), body.as_str()));
-        let _turn = self.starting.lock().await;
-        if let Some((key_hash, body_hash)) = key
-            && let Some(answer) = self.parts.db.session_by_key(actor.user.id, key_hash, body_hash).await?
-        {
-            return existing(answer);
+        if let Some(before) = self.made_before(actor, key).await? {
+            return Ok((before, false));
         }
-        let new = checked.await?;
-        self.has_room(actor, &new).await?;
+        let new = match checked.await {
+            Ok(new) => new,
+            // Perhaps just because the same request has been here meanwhile.
+            Err(error) => return Ok((self.made_before(actor, key).await?.ok_or(error)?, false)),
+        };
         let action = new.action;
         let session = self.row(actor, uid, new);
-        match self.parts.db.insert_session(&session, key).await? {
-            Inserted::New => {}
-            other => return existing(other),
-        }
-        self.parts.nudges.submit().notify_one();
-        self.parts.traces.began(actor.request_id.as_deref(), session.id);
         let details = match &session.program {
             None => json!({"image": session.image, "app": session.app, "resources": session.resources}),
             // Arguments may be anything, a key of somebody's too: the log that is never changed does without them.
@@ -146,9 +141,39 @@ impl Sessions {
                 "resources": session.resources,
             }),
         };
-        self.parts.audit.record(actor.audit(action, &session.id.to_string(), "ok", details)).await;
+        let entry = self.parts.audit.entry(actor.audit(action, &session.id.to_string(), "ok", details));
+        let most = match session.kind() {
+            JobKind::Session => self.parts.most_live,
+            JobKind::Run => self.parts.most_runs,
+        };
+        let start = Start { idempotency: key, most_live: Some(most), audit: Some(&entry) };
+        match self.parts.db.insert_session(&session, start).await {
+            Ok(Inserted::New) => {}
+            Ok(Inserted::TooMany) => return Err(too_many(session.kind(), most)),
+            Ok(before) => return Ok((existing(before)?, false)),
+            Err(DbError::Conflict { .. }) if let Some(earlier) = session.requeue_of => {
+                return Err(self.already_requeued(earlier).await?);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.parts.nudges.submit().notify_one();
+        self.parts.traces.began(actor.request_id.as_deref(), session.id);
         self.publish(&session).await;
         Ok((session, true))
+    }
+
+    /// What was made with this key before.
+    async fn made_before(&self, actor: &Actor, key: Option<(&str, &str)>) -> Result<Option<Session>, AppError> {
+        let Some((key_hash, body_hash)) = key else { return Ok(None) };
+        let before = self.parts.db.session_by_key(actor.user.id, key_hash, body_hash).await?;
+        before.map(existing).transpose()
+    }
+
+    /// That a run has been repeated: once is all that it may be.
+    pub(crate) async fn already_requeued(&self, earlier: SessionId) -> Result<AppError, AppError> {
+        let later = self.parts.db.requeued_as(earlier).await?.ok_or(AppError::NotFound)?;
+        let text = say_with("problem.already_requeued", &[("run", &later.id.to_string())]);
+        Ok(AppError::Conflict { code: "already_requeued", text })
     }
 
     /// What is wrong with the fast scratch that is wanted, as far as it can be known here.
@@ -207,29 +232,6 @@ impl Sessions {
         image.filter(|_| errors.is_empty()).ok_or(AppError::Invalid(errors))
     }
 
-    /// That the person has not as many as they may. A run that is repeated makes room for the one that repeats it.
-    async fn has_room(&self, actor: &Actor, new: &NewJob) -> Result<(), AppError> {
-        let (kind, most) = match new.program {
-            None => (JobKind::Session, self.parts.most_live),
-            Some(_) => (JobKind::Run, self.parts.most_runs),
-        };
-        let live = self.parts.db.sessions_of(kind, Some(actor.user.id), StateFilter::Live, None, most + 1).await?;
-        let others = live.iter().filter(|live| new.requeue_of.as_ref().is_none_or(|earlier| earlier.id != live.id));
-        if others.count() < most as usize {
-            return Ok(());
-        }
-        let count = [("n", &*most.to_string())];
-        Err(match kind {
-            JobKind::Session => {
-                let text = say_with("problem.too_many_sessions", &count);
-                AppError::Conflict { code: "too_many_sessions", text }
-            }
-            JobKind::Run => {
-                AppError::Conflict { code: "too_many_runs", text: say_with("problem.too_many_runs", &count) }
-            }
-        })
-    }
-
     fn row(&self, actor: &Actor, uid: u32, new: NewJob) -> Session {
         let waits = new.requeue_of.as_ref().is_some_and(|earlier| !earlier.state.is_final());
         Session {
@@ -267,12 +269,25 @@ impl Sessions {
     }
 }
 
-fn existing(inserted: Inserted) -> Result<(Session, bool), AppError> {
+fn existing(inserted: Inserted) -> Result<Session, AppError> {
     match inserted {
-        Inserted::Existing(session) => Ok((session, false)),
+        Inserted::Existing(session) => Ok(session),
         Inserted::KeyConflict => {
             Err(AppError::Conflict { code: "idempotency_key_reused", text: say("problem.idempotency_key_reused") })
         }
-        Inserted::New => Err(AppError::Internal(anyhow::anyhow!("a new session was taken for an old one"))),
+        Inserted::New | Inserted::TooMany => {
+            Err(AppError::Internal(anyhow::anyhow!("what was made now was taken for what was there")))
+        }
+    }
+}
+
+/// That the person has as many as they may.
+fn too_many(kind: JobKind, most: u32) -> AppError {
+    let count = [("n", &*most.to_string())];
+    match kind {
+        JobKind::Session => {
+            AppError::Conflict { code: "too_many_sessions", text: say_with("problem.too_many_sessions", &count) }
+        }
+        JobKind::Run => AppError::Conflict { code: "too_many_runs", text: say_with("problem.too_many_runs", &count) },
     }
 }

@@ -472,13 +472,23 @@ type People = BTreeMap<Username, Vec<GroupName>>;
 pub struct FakeGroups {
     people: Arc<Mutex<Option<People>>>,
     lost: Arc<Mutex<BTreeSet<Username>>>,
+    /// About whom a question is never answered.
+    hung: Arc<Mutex<BTreeSet<Username>>>,
+    /// How many such questions there are.
+    waiting: Arc<tokio::sync::watch::Sender<usize>>,
     homes: PathBuf,
 }
 
 impl FakeGroups {
     /// Homes lie in `homes`, by name.
     pub fn new(homes: PathBuf) -> Self {
-        Self { people: Arc::new(Mutex::new(Some(BTreeMap::new()))), lost: Arc::default(), homes }
+        Self {
+            people: Arc::new(Mutex::new(Some(BTreeMap::new()))),
+            lost: Arc::default(),
+            hung: Arc::default(),
+            waiting: Arc::default(),
+            homes,
+        }
     }
 
     /// From now on it does not know a person.
@@ -489,6 +499,12 @@ impl FakeGroups {
     /// From now on it knows a person again.
     pub fn find(&self, person: &str) {
         self.lost.lock().unwrap().remove(&person.parse().unwrap());
+    }
+
+    /// From now on it never answers what groups a person is in. What is returned says how many wait for that.
+    pub fn hang(&self, person: &str) -> tokio::sync::watch::Receiver<usize> {
+        self.hung.lock().unwrap().insert(person.parse().unwrap());
+        self.waiting.subscribe()
     }
 
     /// Puts a person into a group.
@@ -512,6 +528,11 @@ impl FakeGroups {
 #[async_trait]
 impl GroupSource for FakeGroups {
     async fn groups_of(&self, person: &Username) -> Result<Vec<GroupName>, GroupsAway> {
+        let is_hung = self.hung.lock().unwrap().contains(person);
+        if is_hung {
+            self.waiting.send_modify(|waiting| *waiting += 1);
+            std::future::pending::<()>().await;
+        }
         let people = self.people.lock().unwrap();
         Ok(people.as_ref().ok_or(GroupsAway)?.get(person).cloned().unwrap_or_default())
     }

@@ -6,7 +6,6 @@ use eirene_core::{Role, SessionState};
 use futures_util::FutureExt as _;
 
 use super::*;
-use crate::audit::AuditQuery;
 use crate::testing::{TestApp, snapshot};
 
 fn c1() -> NodeName {
@@ -33,9 +32,8 @@ async fn seen(test: &TestApp) {
     test.app.cluster.publish(crate::cluster::Snapshot { asked_at, nodes, ..snapshot(vec![]) });
 }
 
-async fn written(test: &TestApp, admin: &Actor) -> Vec<(String, String, String)> {
-    let query = AuditQuery { limit: 50, ..AuditQuery::default() };
-    let events = test.app.audit.list(admin, query).await.unwrap();
+async fn written(test: &TestApp) -> Vec<(String, String, String)> {
+    let events = test.audited().await;
     events.into_iter().map(|event| (event.action, event.target, event.outcome)).collect()
 }
 
@@ -64,7 +62,7 @@ async fn an_admin_drains_and_resumes_and_it_is_written_down() {
     test.app.upkeep.resume(&admin, &c1()).await.unwrap();
     assert!(test.scheduler.state().nodes[0].available);
     let line = |action: &str| (action.to_owned(), "c1".to_owned(), "ok".to_owned());
-    assert_eq!(written(&test, &admin).await, [line("node.resume"), line("node.drain")]);
+    assert_eq!(written(&test).await, [line("node.resume"), line("node.drain")]);
 }
 
 #[tokio::test]
@@ -88,7 +86,7 @@ async fn only_a_node_that_was_seen_is_asked_for() {
         assert_eq!(code(test.app.upkeep.resume(&admin, &node).await.unwrap_err()), "not_found", "{name}");
         assert_eq!(code(test.app.upkeep.history(&admin, &node).await.unwrap_err()), "not_found", "{name}");
     }
-    assert_eq!(written(&test, &admin).await, []);
+    assert_eq!(written(&test).await, []);
 }
 
 #[tokio::test]
@@ -99,7 +97,7 @@ async fn a_scheduler_that_does_not_let_us_or_is_away_is_told_apart_and_written_d
     test.scheduler.state().reachable = false;
     assert_eq!(code(test.app.upkeep.resume(&admin, &c1()).await.unwrap_err()), "unavailable");
     let line = |action: &str| (action.to_owned(), "c1".to_owned(), "failed".to_owned());
-    assert_eq!(written(&test, &admin).await, [line("node.resume"), line("node.drain")]);
+    assert_eq!(written(&test).await, [line("node.resume"), line("node.drain")]);
 }
 
 #[tokio::test]
@@ -107,7 +105,7 @@ async fn a_change_whose_request_ends_on_the_way_is_written_down_all_the_same() {
     let (test, admin) = with_admin().await;
     let line = |action: &str, outcome: &str| (action.to_owned(), "c1".to_owned(), outcome.to_owned());
     let until = async |expected: (String, String, String)| {
-        while written(&test, &admin).await.first() != Some(&expected) {
+        while written(&test).await.first() != Some(&expected) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
@@ -120,7 +118,7 @@ async fn a_change_whose_request_ends_on_the_way_is_written_down_all_the_same() {
     test.scheduler.state().reachable = false;
     assert!(test.app.upkeep.resume(&admin, &c1()).now_or_never().is_none());
     until(line("node.resume", "failed")).await;
-    assert_eq!(written(&test, &admin).await.len(), 3);
+    assert_eq!(written(&test).await.len(), 3);
 }
 
 #[tokio::test]
@@ -167,7 +165,7 @@ async fn a_node_tells_what_is_on_it() {
     let (session, _) = test.app.sessions.start(&ada, TestApp::wish(), None).await.unwrap();
     assert!(test.app.upkeep.look(&admin, &c1()).await.unwrap().sessions.is_empty());
     let runs = Session { nodes: vec![c1()], state: SessionState::Running, ..test.row(session.id).await };
-    assert!(test.app.db.update_session(&runs).await.unwrap());
+    assert!(test.app.db.update_session(&runs, None).await.unwrap());
     let looked = test.app.upkeep.look(&admin, &c1()).await.unwrap();
     assert_eq!(looked.node.unwrap().name, c1());
     assert_eq!(looked.sessions.iter().map(|session| session.id).collect::<Vec<_>>(), [session.id]);

@@ -9,7 +9,7 @@ use tokio::io::AsyncReadExt as _;
 
 use super::*;
 use crate::file_processes::{FilesChannel, FilesError, FilesPool};
-use crate::testing::{FakeLauncher, TestApp};
+use crate::testing::{FakeLauncher, TestApp, entry};
 
 /// A launcher whose file processes are served by `serve`, and how many were started.
 fn launcher(serve: impl Fn(Peer) + Send + Sync + 'static) -> (FakeLauncher, Arc<AtomicUsize>) {
@@ -217,7 +217,7 @@ async fn whoever_is_disabled_loses_the_file_process_at_once_and_behind_our_back_
     };
     test.app.accounts.set_state(&admin, &channels[0].0.username, UserState::Disabled).await.unwrap();
     assert_eq!(open(&channels), [false, true, true]);
-    test.app.db.set_user_state(channels[1].0.id, UserState::Disabled).await.unwrap();
+    test.app.db.set_user_state(channels[1].0.id, UserState::Disabled, &entry()).await.unwrap();
     test.app.access.recheck(channels[2].0.id).await;
     assert_eq!(open(&channels), [false, true, true], "who lost a token or a log-in is still who she is");
     test.app.access.sweep().await;

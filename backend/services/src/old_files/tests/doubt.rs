@@ -1,6 +1,7 @@
 //! Whatever is not as it should be makes nothing happen, and says why.
 
 use super::*;
+use crate::testing::entry;
 
 #[tokio::test]
 async fn whatever_is_in_doubt_removes_nothing_and_says_why() {
@@ -31,7 +32,7 @@ async fn whatever_is_in_doubt_removes_nothing_and_says_why() {
 #[tokio::test]
 async fn a_disabled_owner_a_process_that_does_not_answer_and_a_lost_list_remove_nothing() {
     let world = World::told().await;
-    world.test.app.db.set_user_state(world.ada.user.id, UserState::Disabled).await.unwrap();
+    world.test.app.db.set_user_state(world.ada.user.id, UserState::Disabled, &entry()).await.unwrap();
     world.days(16).await;
     let state = world.test.app.db.old_files(world.space().await.id).await.unwrap();
     assert_eq!((state.doubt, world.is_there("old")), (Some(OldFilesDoubt::OwnerDisabled), true));

@@ -4,7 +4,7 @@ use eirene_core::Role;
 
 use super::*;
 use crate::spaces::making::{NewLimits, NewSpace};
-use crate::testing::{StorageMood, TestApp};
+use crate::testing::{StorageMood, TestApp, entry};
 
 /// A portal whose policies act, with a space of physics' that expires in 20 days and has been looked at once.
 struct World {
@@ -286,7 +286,7 @@ async fn whoever_was_disabled_and_has_gone_stops_no_policy_and_their_own_space_e
     // As on a portal after some years: of 22 people 20 have left, and the rows of all of them are there.
     for name in &names {
         let user = world.test.app.db.user_by_name(&name.parse().unwrap()).await.unwrap().unwrap();
-        world.test.app.db.set_user_state(user.id, UserState::Disabled).await.unwrap();
+        world.test.app.db.set_user_state(user.id, UserState::Disabled, &entry()).await.unwrap();
         world.test.groups.lose(name);
     }
     world.watched_days(6).await;

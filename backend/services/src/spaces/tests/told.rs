@@ -8,7 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::actor::Via;
 use crate::events::{EventKind, Fact};
-use crate::testing::{PATIENCE, StorageMood};
+use crate::testing::{PATIENCE, StorageMood, entry};
 
 #[tokio::test]
 async fn an_owner_is_told_once_when_a_space_fills_up_and_again_when_it_does_again() {
@@ -38,7 +38,7 @@ async fn a_groups_people_are_told_once_when_their_space_fills_up_and_nobody_else
     let (ada, grace) = (test.ada().await, test.person("grace", 2002, Role::Researcher).await);
     let (alan, left) =
         (test.person("alan", 2004, Role::Researcher).await, test.person("left", 2005, Role::Researcher).await);
-    test.app.db.set_user_state(left.user.id, UserState::Disabled).await.unwrap();
+    test.app.db.set_user_state(left.user.id, UserState::Disabled, &entry()).await.unwrap();
     let physics = add(&test, "physics", group("physics")).await;
     let data = Space { writable: false, id: SpaceId::generate(), ..a_space(group("physics")) };
     let data = test.app.db.insert_space(Space { name: "data".parse().unwrap(), ..data }).await.unwrap();

@@ -50,7 +50,7 @@ async fn settle(test: &TestApp, name: &str) -> Option<Space> {
 }
 
 async fn actions(test: &TestApp) -> Vec<(String, String)> {
-    let events = test.app.db.audit_events(None, 100, None, None).await.unwrap();
+    let events = test.audited().await;
     events.into_iter().rev().map(|event| (event.actor, event.action)).collect()
 }
 
