@@ -15,11 +15,9 @@ use eirene_core::{
     ApiToken, Clock, Desired, Resources, Role, Scope, Session, SessionId, SessionState, SystemClock, TokenId, User,
     UserId, UserState,
 };
-use eirene_database::Db;
-use eirene_database::Start;
+use eirene_database::{Db, Start};
 use eirene_gateway::proxy::{ByteStream, Upstreams};
-use eirene_gateway::server;
-use eirene_gateway::service_with;
+use eirene_gateway::{server, service_with};
 use eirene_services::agents::NoTunnel;
 use eirene_services::app::{App, Ports};
 use eirene_services::config::Config;

@@ -18,8 +18,7 @@ use eirene_core::{
     ApiToken, Clock as _, Desired, Resources, Role, Scope, Session, SessionId, SessionState, SystemClock, TokenId,
     User, UserId, UserState,
 };
-use eirene_database::Db;
-use eirene_database::Start;
+use eirene_database::{Db, Start};
 use hyper::StatusCode;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;

@@ -68,7 +68,7 @@ impl AuditRow {
 }
 
 impl Db {
-    /// Appends to the audit log and gives the event's number. Where something is changed, the entry belongs into the transaction of the change
+    /// Appends to the audit log and gives the event's number. Where something is changed, the entry belongs in the transaction of the change
     /// instead, by the method that makes it.
     pub async fn append_audit(&self, entry: &AuditEntry) -> Result<i64, DbError> {
         Ok(on_db!(self, pool => append!(pool, entry))?)

@@ -2,8 +2,7 @@
 //!
 //! **Transactions.** A SQLite transaction that reads first and writes later can find that somebody else wrote in between; SQLite then fails at once,
 //! whatever the busy timeout. So every transaction here begins with `BEGIN IMMEDIATE`: it waits its turn, and from then on nothing
-//! can come in between. PostgreSQL's plain `BEGIN` is enough: where a statement rests on what an earlier one of its transaction has read, as a new
-//! session on how many its owner has, the first one holds a row that all others of the kind hold first.
+//! can come in between. PostgreSQL's plain `BEGIN` is enough: a transaction that decides by what it has read locks the owner's row first.
 //!
 //! **The order of events.** A page resumes after the last number it saw, so a lower number must never appear later than a higher one. SQLite
 //! has one writer at a time. In PostgreSQL numbers are drawn before the commit, so writers of events take a lock that is held until then.

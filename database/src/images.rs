@@ -48,7 +48,7 @@ impl ImageRow {
 }
 
 impl Db {
-    /// Adds an image. One that has its name is retired with it: there is never a moment without.
+    /// Adds an image. One that has its name is retired with it: there is never a moment without. `Conflict` where two are added at the same moment.
     pub async fn insert_image(&self, image: &Image, audit: &AuditEntry) -> Result<(), DbError> {
         let apps = serde_json::to_string(&image.apps).map_err(DbError::encode)?;
         in_transaction!(self, tx => {

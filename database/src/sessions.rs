@@ -6,7 +6,7 @@ use eirene_core::{JobKind, Session, SessionId, UserId};
 use crate::audit::append;
 use crate::db::Db;
 use crate::error::DbError;
-use crate::row::{maybe_micros, micros};
+use crate::row::{Place, maybe_micros, micros};
 use crate::session_row::{SessionRow, session_columns};
 
 /// Everything up to the condition. The literal condition for live sessions is that of the partial index.
@@ -50,13 +50,14 @@ statements! {
             requeue_of, exit_status, scratch, scratch_state)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
             $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40)";
-    /// Changes nothing and holds the owner's row until the end of the transaction: starts of one person come one after the other, those of others
-    /// do not wait.
+    /// Changes nothing and holds the owner's row until the end of the transaction, so that starts of one person come one after the other.
     HOLD_OWNER = "UPDATE users SET access_epoch = access_epoch WHERE id = $1";
+    // The literal conditions are those of the partial index.
     COUNT_LIVE_SESSIONS = concat!("SELECT COUNT(*) FROM sessions WHERE sessions.owner_id = $1 AND sessions.id <> $2 AND ",
         session!(), " AND ", live!());
     COUNT_LIVE_RUNS = concat!("SELECT COUNT(*) FROM sessions WHERE sessions.owner_id = $1 AND sessions.id <> $2 AND ",
         run!(), " AND ", live!());
+    LATER_ID = "SELECT id FROM sessions WHERE requeue_of = $1";
     BODY_HASH_BY_KEY = "SELECT id, body_hash FROM sessions WHERE owner_id = $1 AND idempotency_key = $2";
     BY_ID = select!("WHERE sessions.id = $1");
     BY_MARKER = select!("WHERE sessions.marker = $1");
@@ -100,6 +101,8 @@ pub enum Inserted {
     Existing(Session),
     /// The key came before with another body.
     KeyConflict,
+    /// The run that it repeats has been repeated, by this one.
+    Requeued(SessionId),
     /// The owner has as many as they may.
     TooMany,
 }
@@ -121,6 +124,8 @@ enum Done<'a> {
     Made,
     /// Nothing: the key was there; with the hash of the body that came now.
     Before(&'a str, &'a str),
+    /// Nothing: what it repeats has been repeated, by this one.
+    Requeued(String),
     TooMany,
 }
 
@@ -142,7 +147,7 @@ impl Db {
         let scratch_state = state_of_scratch(session)?;
         let memory_mib = i64::try_from(session.resources.memory_mib).unwrap_or(i64::MAX);
         let owner = session.owner.to_string();
-        let repeated = session.requeue_of.map(|id| id.to_string()).unwrap_or_default();
+        let repeated = session.requeue_of.map(|id| id.to_string());
         let count = match session.kind() {
             JobKind::Session => COUNT_LIVE_SESSIONS,
             JobKind::Run => COUNT_LIVE_RUNS,
@@ -157,11 +162,27 @@ impl Db {
                 }
                 None => None,
             };
-            let live: i64 =
-                sqlx::query_scalar(count).bind(owner.as_str()).bind(repeated.as_str()).fetch_one(&mut *tx).await?;
+            let later: Option<String> = match &repeated {
+                Some(repeated) => {
+                    sqlx::query_scalar(LATER_ID).bind(repeated.as_str()).fetch_optional(&mut *tx).await?
+                }
+                None => None,
+            };
+            let has_most = match start.most_live {
+                Some(most) => {
+                    let live: i64 = sqlx::query_scalar(count)
+                        .bind(owner.as_str())
+                        .bind(repeated.as_deref().unwrap_or_default())
+                        .fetch_one(&mut *tx).await?;
+                    live >= i64::from(most)
+                }
+                None => false,
+            };
             let done = if let Some((key, body)) = before {
                 Done::Before(key, body)
-            } else if start.most_live.is_some_and(|most| live >= i64::from(most)) {
+            } else if let Some(later) = later {
+                Done::Requeued(later)
+            } else if has_most {
                 Done::TooMany
             } else {
                 sqlx::query(INSERT)
@@ -217,6 +238,7 @@ impl Db {
         match done? {
             Done::Made => Ok(Inserted::New),
             Done::Before(key, body) => self.made_before(session.owner, key, body).await,
+            Done::Requeued(id) => Ok(Inserted::Requeued(Place { table: "sessions", row: &id }.text("id", &id)?)),
             Done::TooMany => Ok(Inserted::TooMany),
         }
     }

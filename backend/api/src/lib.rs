@@ -15,7 +15,7 @@ mod making;
 mod me;
 mod nodes;
 mod old_files;
-pub mod openapi;
+mod openapi;
 mod operations;
 mod permissions;
 mod range;
@@ -38,6 +38,8 @@ mod wanted;
 use axum::Router;
 use axum::middleware::from_fn;
 use eirene_core::Sentence;
+use eirene_http::body::some_plain;
+use eirene_http::problem::{HttpError, HttpResult};
 use eirene_services::app::App;
 use eirene_services::error::FieldError;
 use eirene_words::{say, say_with};
@@ -45,9 +47,6 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouterExt as _};
 use utoipa_axum::routes;
-
-use eirene_http::body::some_plain;
-use eirene_http::problem::{HttpError, HttpResult};
 
 /// Items of a page when nothing is said.
 const DEFAULT_LIMIT: u32 = 50;

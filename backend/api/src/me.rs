@@ -3,13 +3,12 @@
 use axum::Json;
 use axum::extract::State;
 use eirene_core::{Role, Scope};
+use eirene_http::extract::Caller;
+use eirene_http::problem::HttpResult;
 use eirene_services::actor::Via;
 use eirene_services::app::App;
 use serde::Serialize;
 use utoipa::ToSchema;
-
-use eirene_http::extract::Caller;
-use eirene_http::problem::HttpResult;
 
 /// The caller.
 #[derive(Debug, Serialize, ToSchema)]

@@ -4,6 +4,7 @@
 use std::sync::LazyLock;
 
 use axum::response::{IntoResponse as _, Response};
+use eirene_http::problem::Problem;
 use eirene_services::error::FieldError;
 use http::{HeaderValue, header};
 use utoipa::openapi::header::HeaderBuilder;
@@ -15,8 +16,6 @@ use utoipa::openapi::{
     ResponseBuilder, Schema, Type,
 };
 use utoipa::{PartialSchema as _, ToSchema};
-
-use eirene_http::problem::Problem;
 
 static TEXT: LazyLock<String> = LazyLock::new(|| super::parts().1.to_pretty_json().unwrap_or_default());
 
@@ -208,7 +207,7 @@ mod tests {
         let published = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(
             published == text,
-            "docs/openapi.json differs from the code; look at the difference after `EIRENE_WRITE_OPENAPI=1 cargo test -p eirene-http openapi`"
+            "docs/openapi.json differs from the code; look at the difference after `EIRENE_WRITE_OPENAPI=1 cargo test -p eirene-api openapi`"
         );
     }
 

@@ -8,6 +8,8 @@ use axum::Json;
 use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
+use eirene_http::content;
+use eirene_http::problem::HttpResult;
 use eirene_services::error::AppError;
 use eirene_services::files::outflow::BrokenOff;
 use futures_util::stream;
@@ -15,9 +17,6 @@ use http::{HeaderValue, header};
 use serde::Serialize;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-
-use eirene_http::content;
-use eirene_http::problem::HttpResult;
 
 /// How long nothing is said.
 const QUIET: Duration = Duration::from_secs(5);

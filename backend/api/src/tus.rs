@@ -13,6 +13,7 @@ use data_encoding::{BASE64, HEXLOWER, HEXLOWER_PERMISSIVE};
 use eirene_core::Sentence;
 use eirene_core::file_work::OnConflict;
 use eirene_files_protocol::{Checksum, Digest, Moment, PathError, RelativePath};
+use eirene_http::problem::{HttpError, HttpResult, Problem};
 use eirene_services::error::{AppError, FieldError};
 use eirene_services::files::path::{self, MOST_DEPTH};
 use eirene_words::{say, say_count, say_with};
@@ -20,8 +21,6 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
-
-use eirene_http::problem::{HttpError, HttpResult, Problem};
 
 /// The version.
 pub const VERSION: &str = "1.0.0";

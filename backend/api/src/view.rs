@@ -24,15 +24,16 @@ use eirene_core::audit::AuditEvent;
 use eirene_core::{
     ApiToken, Image, Reason, Resources, Role, Scope, ScratchSpec, Session, SessionState, User, UserState, scheduler,
 };
-use jiff::Timestamp;
-use serde::Serialize;
-use utoipa::ToSchema;
-
 use eirene_services::cluster::{ClusterView, GpuSupply};
 use eirene_services::config::Config;
 use eirene_services::nodes::{Copied, NodeStatus};
 use eirene_services::sessions::AdoptedJob;
+use jiff::Timestamp;
+use serde::Serialize;
+use utoipa::ToSchema;
 
+use self::nodes::{NodeDetail, node_details};
+use self::scratch::ScratchStateView;
 pub use alerts::AlertView;
 pub(crate) use alerts::SilenceView;
 pub(crate) use cluster_past::ClusterPastView;
@@ -51,9 +52,6 @@ pub use space::{GroupLimitView, PolicyView, SampleView, SpaceView};
 pub use storage::{DefaultQuotasView, LimitWord, QuotasView, StorageView};
 pub use storage_stats::StorageStatsView;
 pub use zabbix::NodeInZabbixView;
-
-use nodes::{NodeDetail, node_details};
-use scratch::ScratchStateView;
 
 /// A session.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]

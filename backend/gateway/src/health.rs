@@ -8,6 +8,8 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use eirene_core::SessionId;
+use eirene_http::extract::{Id, SureAddress};
+use eirene_http::problem::{HttpError, HttpResult};
 use eirene_services::app::App;
 use eirene_services::error::AppError;
 use eirene_services::health::readiness::{Line, Report};
@@ -16,9 +18,6 @@ use eirene_services::monitoring::metrics::describe;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-
-use eirene_http::extract::{Id, SureAddress};
-use eirene_http::problem::{HttpError, HttpResult};
 
 /// Metrics are counted for the whole process, as the facade everybody counts through is.
 static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
@@ -39,12 +38,12 @@ fn recorder() -> &'static PrometheusHandle {
 }
 
 /// Begins to count; before anything that counts runs.
-pub fn install() {
+pub(crate) fn install() {
     recorder();
 }
 
 /// The routes on the portal's origin.
-pub fn router() -> Router<App> {
+pub(crate) fn router() -> Router<App> {
     routes()
 }
 
@@ -100,7 +99,7 @@ fn lines(report: &Report) -> String {
 
 /// Marks an error that has its body already.
 #[derive(Debug, Clone, Copy)]
-pub struct KeepBody;
+pub(crate) struct KeepBody;
 
 impl axum::response::IntoResponseParts for KeepBody {
     type Error = std::convert::Infallible;
@@ -133,7 +132,7 @@ async fn metrics() -> Response {
 }
 
 /// What was counted so far, as Prometheus reads it.
-pub fn counted() -> String {
+pub(crate) fn counted() -> String {
     let recorder = recorder();
     recorder.run_upkeep();
     recorder.render()

@@ -5,8 +5,8 @@
 //! and the live feed; `<session id>.<apps domain>` goes to the [proxy]; anything else is answered 421, or to a browser by a
 //! page, but for the health checks. Nothing here knows the database, and nothing decides what a service should decide.
 
-pub mod health;
-pub mod middleware;
+mod health;
+mod middleware;
 pub mod proxy;
 pub mod server;
 #[cfg(test)]

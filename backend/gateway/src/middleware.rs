@@ -39,7 +39,7 @@ const KEPT: [HeaderName; 4] = [header::ALLOW, tus::RESUMABLE, tus::VERSIONS, tus
 const TOKENS: &str = "/api/v1/tokens";
 
 /// The middleware; goes around the whole router.
-pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
+pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
     let (begun, begun_at) = (Instant::now(), app.clock.now());
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let route = request.extensions().get::<MatchedPath>().cloned();

@@ -9,14 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
+use anyhow::Context as _;
 use eirene_http::crowd::{Crowd, Most};
 use eirene_http::host::session_within;
 use eirene_services::app::App;
 use eirene_services::config::{Config, Network};
 use eirene_services::workers::WorkerId;
-
-use crate::{Connection, HttpService};
-use anyhow::Context as _;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
@@ -32,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::progress::Progress;
+use crate::{Connection, HttpService};
 
 /// Connections at once: in all; of one address or one IPv6 network where nobody has signed in, and of one person; and with a long head. Our own
 /// proxies may have all.

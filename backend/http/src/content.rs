@@ -1,9 +1,9 @@
 //! The headers of what people have in their files. To a browser it is never a document of ours: it is saved, not shown, and nothing in it runs.
 
-use eirene_core::text::is_printable;
 use std::fmt::Write as _;
 
 use axum::response::Response;
+use eirene_core::text::is_printable;
 use eirene_files_protocol::Moment;
 use http::{HeaderMap, HeaderValue, header};
 use jiff::Timestamp;

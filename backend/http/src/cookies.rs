@@ -1,11 +1,9 @@
 //! The two cookies: the portal's and, on each session's origin, the app's. Both bear the `__Host-` prefix, so that no
 //! other host can set or shadow them; neither is accepted for the other.
 
-use http::{HeaderMap, HeaderValue, header};
-
 use eirene_core::secret::Secret;
-
 use eirene_services::logins;
+use http::{HeaderMap, HeaderValue, header};
 
 /// The portal's cookie.
 pub const LOGIN: &str = "__Host-eirene";

@@ -1,11 +1,11 @@
 //! Who sends a request: the browser that is signed in, or the program with a token. The two are never mixed: pages know
 //! only the cookie, the API knows only `Authorization`. Handlers that serve both are mounted twice, and each mount knows its own.
 
-use eirene_core::Login;
 use std::net::IpAddr;
 
 use axum::extract::{FromRequest, FromRequestParts, OptionalFromRequestParts, Path, Request};
 use axum::response::{IntoResponse as _, Redirect, Response};
+use eirene_core::Login;
 use eirene_core::SpaceName;
 use eirene_core::secret::Secret;
 use eirene_services::access::{Digest, Ticket};

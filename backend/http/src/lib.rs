@@ -1,5 +1,5 @@
-//! What everything that speaks HTTP stands on: who asks, from where and on which connection; what is read of a request; how an error is answered;
-//! cookies, and the headers of every answer. Nothing here knows a route.
+//! Shared HTTP code: who asks, from where and on which connection; extractors; problem responses; cookies, and the headers of every answer. Nothing
+//! here knows a route.
 
 /// One list for a router and for the test that knows who may do what on every route. With it there is no route that the list
 /// lacks, so a crate with routes makes its routers with it alone.

@@ -8,12 +8,11 @@ use std::sync::Arc;
 
 use axum::response::{IntoResponse, Response};
 use eirene_core::Sentence;
+use eirene_services::error::files::{FilesTrouble, Kind};
+use eirene_services::error::{AppError, FieldError};
 use eirene_words::{say, say_count, say_with};
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
-
-use eirene_services::error::files::{FilesTrouble, Kind};
-use eirene_services::error::{AppError, FieldError};
 
 /// An error on its way out of a handler.
 #[derive(Debug)]

@@ -1,11 +1,11 @@
 //! My account: API tokens, password.
 
-use eirene_core::ApiToken;
 use std::collections::BTreeMap;
 
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Redirect};
+use eirene_core::ApiToken;
 use eirene_core::account::{Role, Scope};
 use eirene_core::id::TokenId;
 use eirene_http::cookies;

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use eirene_core::Sentence;
+use eirene_core::scheduler::{Node, Partition};
+use eirene_core::session::{Desired, Reason, SessionState};
 use eirene_services::cluster::concern::Concern;
 use eirene_services::cluster::{ClusterView, Snapshot};
+use eirene_words::words;
 
 use super::samples::{Samples, pages};
 use super::views::cluster::FreeView;
 use super::views::presets::presets;
 use super::views::session::SessionView;
-use eirene_core::Sentence;
-use eirene_core::scheduler::{Node, Partition};
-use eirene_core::session::{Desired, Reason, SessionState};
-use eirene_words::words;
 
 /// Everything between `start` and `end` in `text`, as often as it occurs.
 fn between<'a>(text: &'a str, start: &str, end: char) -> Vec<&'a str> {

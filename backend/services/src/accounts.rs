@@ -245,7 +245,9 @@ impl Accounts {
             UserState::Disabled => "user.disable",
         };
         let entry = self.inner.audit.entry(actor.audit(action, username.as_str(), "ok", json!({})));
-        self.inner.db.set_user_state(user.id, state, &entry).await?;
+        if !self.inner.db.set_user_state(user.id, state, &entry).await? {
+            return Err(AppError::NotFound);
+        }
         user.state = state;
         if state == UserState::Disabled {
             self.inner.access.recheck(user.id).await;
@@ -266,7 +268,9 @@ impl Accounts {
         let (password, generated) = given_or_generated(password)?;
         let hash = self.inner.passwords.hash(password).await?;
         let entry = self.inner.audit.entry(actor.audit("user.reset_password", username.as_str(), "ok", json!({})));
-        self.inner.db.replace_password(user.id, &hash, None, &entry).await?;
+        if !self.inner.db.replace_password(user.id, &hash, None, &entry).await? {
+            return Err(AppError::NotFound);
+        }
         self.inner.access.recheck(user.id).await;
         Ok(generated)
     }

@@ -99,7 +99,8 @@ impl Audit {
         AuditEntry::new(event, self.clock.now())
     }
 
-    /// Writes down what is no change of a row of ours, or was done elsewhere by now: a failure is logged and does not reach the caller.
+    /// Records an event outside of a transaction: views, refusals, and changes whose methods take no [`AuditEntry`] yet. A failure is logged and
+    /// not returned.
     pub async fn record(&self, event: NewAuditEvent) {
         let entry = self.entry(event);
         if let Err(error) = self.db.append_audit(&entry).await {

@@ -151,10 +151,19 @@ on_both! {
             .map(|n| {
                 let (db, ada) = (db.clone(), ada.clone());
                 tokio::spawn(async move {
+                    let line = entry();
+                    let start = Start { most_live: Some(20), audit: Some(&line), ..Start::default() };
                     for m in 0..5 {
-                        match n % 3 {
+                        match n % 5 {
                             0 => db.replace_password(ada.id, "another", None, &entry()).await.map(drop),
                             1 => db.set_user_state(ada.id, UserState::Disabled, &entry()).await.map(drop),
+                            2 => db.insert_session(&session(&ada), start).await.map(drop),
+                            3 => {
+                                let login = login(&ada);
+                                let cookie = hash(&format!("{n} {m} ends"));
+                                db.insert_login(0, &login, &cookie, &entry()).await.unwrap();
+                                db.delete_login(login.id, &entry()).await.map(drop)
+                            }
                             _ => db.insert_login(0, &login(&ada), &hash(&format!("{n} {m}")), &entry()).await.map(drop),
                         }
                         .unwrap_or_else(|error| panic!("{error:?}"));

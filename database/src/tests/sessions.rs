@@ -81,15 +81,17 @@ on_both! {
         assert_eq!(db.live_sessions().await.unwrap(), made);
     }
 
-    async fn of_many_starts_at_once_as_many_are_made_as_the_owner_may_have(db) {
+    async fn of_many_starts_at_once_no_more_than_allowed_are_made(db) {
         let (ada, grace) = (add_user(db, "ada").await, add_user(db, "grace").await);
         db.insert_session(&session(&grace), Start::default()).await.unwrap();
         db.insert_session(&a_run(&ada), Start::default()).await.unwrap();
         let starts: Vec<_> = (0..24)
             .map(|_| {
-                let (db, session) = (db.clone(), session(&ada));
-                let start = Start { most_live: Some(3), ..Start::default() };
-                tokio::spawn(async move { db.insert_session(&session, start).await.unwrap() })
+                let (db, session, line) = (db.clone(), session(&ada), entry());
+                tokio::spawn(async move {
+                    let start = Start { most_live: Some(3), audit: Some(&line), ..Start::default() };
+                    db.insert_session(&session, start).await.unwrap()
+                })
             })
             .collect();
         let mut made = 0;
@@ -100,6 +102,8 @@ on_both! {
             }
         }
         assert_eq!((made, db.live_sessions_of(ada.id).await.unwrap().len()), (3, 4), "three sessions, and the run");
+        let lines = db.audit_events(None, 100, None, None).await.unwrap().len();
+        assert_eq!(lines, 5, "two people and three sessions: what is not made has no line");
 
         let one_run = Start { most_live: Some(1), ..Start::default() };
         let first = db.live_sessions_of(ada.id).await.unwrap().into_iter().find(|job| job.kind() == JobKind::Run).unwrap();
@@ -239,9 +243,10 @@ on_both! {
         let first = a_run(&ada);
         db.insert_session(&first, Start::default()).await.unwrap();
         let repeats = || Session { requeue_of: Some(first.id), ..a_run(&ada) };
-        db.insert_session(&repeats(), Start::default()).await.unwrap();
-        let again = db.insert_session(&repeats(), Start::default()).await;
-        assert!(matches!(again, Err(DbError::Conflict { what: "session" })), "{again:?}");
+        let second = repeats();
+        assert_eq!(db.insert_session(&second, Start::default()).await.unwrap(), Inserted::New);
+        let again = db.insert_session(&repeats(), Start { most_live: Some(1), ..Start::default() }).await.unwrap();
+        assert_eq!(again, Inserted::Requeued(second.id), "whether there is room for another or not");
     }
 
     async fn only_what_is_over_and_has_something_left_is_found_by_that(db) {

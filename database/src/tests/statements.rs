@@ -78,7 +78,9 @@ async fn every_statement_for_one_engine_prepares_there() {
 /// SQLite does without statistics; PostgreSQL chooses by the size of the tables.
 #[tokio::test]
 async fn a_page_of_a_list_is_read_from_an_index_of_its_own() {
-    use crate::sessions::{PAGE, PAGE_OF_OWNER, REQUEUED_AS, RUNS, RUNS_OF_OWNER};
+    use crate::sessions::{
+        COUNT_LIVE_RUNS, COUNT_LIVE_SESSIONS, PAGE, PAGE_OF_OWNER, REQUEUED_AS, RUNS, RUNS_OF_OWNER,
+    };
     let test = TestDb::sqlite().await;
     let Db::Sqlite(pool) = &test.db else { panic!("this is SQLite") };
     for (sql, index) in [
@@ -87,6 +89,8 @@ async fn a_page_of_a_list_is_read_from_an_index_of_its_own() {
         (PAGE_OF_OWNER, "idx_sessions_owner_id_id_session"),
         (RUNS_OF_OWNER, "idx_sessions_owner_id_id_run"),
         (REQUEUED_AS, "idx_sessions_requeue_of"),
+        (COUNT_LIVE_SESSIONS, "idx_sessions_owner_id_live"),
+        (COUNT_LIVE_RUNS, "idx_sessions_owner_id_live"),
     ] {
         let plan: Vec<(i64, i64, i64, String)> =
             sqlx::query_as(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"))).fetch_all(pool).await.unwrap();

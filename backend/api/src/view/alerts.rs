@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use eirene_core::JobKind;
 use eirene_core::alert::{AlertRule, AlertSeverity, Silence};
+use eirene_services::alerts::Listed;
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
-
-use eirene_services::alerts::Listed;
 
 fn kind_word(kind: JobKind) -> &'static str {
     match kind {

@@ -1,10 +1,9 @@
 //! How the cluster was, as the API shows it.
 
+use eirene_services::samples::{ClusterPast, Figure};
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
-
-use eirene_services::samples::{ClusterPast, Figure};
 
 /// How the cluster was. All lists have a mean for each of the same spans of time; null where nobody looked.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]

@@ -2,11 +2,10 @@
 
 use eirene_core::job_usage::{GpuTime, HeldUsed, JobUsage, UsageBy, UsageSums, Waste};
 use eirene_core::{JobKind, Resources};
+use eirene_services::efficiency::{Advice, Example, Report, advice};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-
-use eirene_services::efficiency::{Advice, Example, Report, advice};
 
 /// By what sums are told apart.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -1,10 +1,9 @@
 //! How everything is doing that the portal depends on, as the API shows it to admins.
 
+use eirene_services::health::readiness::{Line, Report};
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
-
-use eirene_services::health::readiness::{Line, Report};
 
 /// How everything is doing that the portal depends on.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]

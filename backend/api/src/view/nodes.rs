@@ -1,10 +1,9 @@
 //! What runs on the nodes of one session or run, as the API shows it.
 
+use eirene_services::nodes::{NodeStatus, RunningStep as Running};
 use eirene_tunnel::message::NodeState;
 use serde::Serialize;
 use utoipa::ToSchema;
-
-use eirene_services::nodes::{NodeStatus, RunningStep as Running};
 
 /// A node of a session, and what runs there.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]

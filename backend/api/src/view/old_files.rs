@@ -4,11 +4,10 @@ use eirene_core::old_files::{
     OldFileExample, OldFilesDoubt, OldFilesFound, OldFilesList, OldFilesLook, OldFilesOfStranger, OldFilesRemoval,
     OldFilesRule, OldFilesState,
 };
+use eirene_services::old_files::{OldFilesMember, OldFilesReport, Standing};
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
-
-use eirene_services::old_files::{OldFilesMember, OldFilesReport, Standing};
 
 /// What becomes of files in a space that nobody changes or reads.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]

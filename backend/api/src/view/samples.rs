@@ -2,12 +2,11 @@
 
 use eirene_monitoring::{Group, Kind, Unit, Whose};
 use eirene_monitoring_store::Resolution;
+use eirene_services::samples::{Chart, LeftOut, Line, Source};
 use eirene_words::words;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-
-use eirene_services::samples::{Chart, LeftOut, Line, Source};
 
 /// What is looked at together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -1,11 +1,10 @@
 //! What takes the room in a space, as the API shows it.
 
+use eirene_services::files::path::shown;
+use eirene_services::scans::{Directory, Sizes};
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
-
-use eirene_services::files::path::shown;
-use eirene_services::scans::{Directory, Sizes};
 
 /// What takes the room, and how measuring it is going.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]

@@ -1,10 +1,9 @@
 //! How the fast scratch of a session or run is, as the API shows it.
 
 use eirene_core::{KeptOn, ScratchPhase, Session};
+use eirene_services::nodes::{Copied, Share};
 use serde::Serialize;
 use utoipa::ToSchema;
-
-use eirene_services::nodes::{Copied, Share};
 
 /// How the fast scratch of a session or run is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]

@@ -5,14 +5,13 @@ use eirene_core::space::{
 };
 use eirene_core::storage::{Limit, Why};
 use eirene_core::{Reason, Space, SpaceKind, SpaceOwner, SpaceState};
-use jiff::Timestamp;
-use serde::Serialize;
-use utoipa::ToSchema;
-
 use eirene_services::spaces::SpaceSeen;
 use eirene_services::spaces::group_limits::GroupLimit;
 use eirene_services::spaces::policing::PolicyReport;
 use eirene_services::spaces::trend::Trend;
+use jiff::Timestamp;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 /// A space.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]

@@ -4,14 +4,13 @@ use eirene_core::storage::{
     Ability, Capabilities, Consistency, Counted, DefaultQuota, Files, Known, Limit, Pool, Quota, QuotaId, Reach, Room,
     ServerNode, Target, Why,
 };
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-
 use eirene_services::storage::judge::{Finding, server_name, target_name};
 use eirene_services::storage::pools::PoolRoom;
 use eirene_services::storage::snapshot::{Asked, RootSeen};
 use eirene_services::storage::{Quotas, Report};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The storage at its last look.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]

@@ -1,13 +1,12 @@
 //! What the storage's servers do, as the API shows it to admins. A rate that nobody can tell is absent, and never 0.
 
 use eirene_core::storage::{Bytes, Known, OperationsOf, ServerSample, Why};
-use jiff::Timestamp;
-use serde::Serialize;
-use utoipa::ToSchema;
-
 use eirene_services::storage::history::{Load, Point, UsersPoint};
 use eirene_services::storage::judge::role_word;
 use eirene_services::storage::stats::{Operations, Rates, Row, Servers};
+use jiff::Timestamp;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 /// What servers do, or what users or clients ask of them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, ToSchema)]

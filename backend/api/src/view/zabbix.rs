@@ -1,11 +1,10 @@
 //! What Zabbix says of a node, as the API shows it.
 
+use eirene_services::zabbix::{NodeInZabbix, SeenInZabbix, ShownItem};
 use eirene_zabbix::{Problem, Severity};
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
-
-use eirene_services::zabbix::{NodeInZabbix, SeenInZabbix, ShownItem};
 
 /// Whether Zabbix has said anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]

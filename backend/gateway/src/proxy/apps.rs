@@ -1,9 +1,8 @@
 //! What single apps need to know of a request, where that is not the same for all of them.
 
 use eirene_core::AppName;
-use http::{HeaderMap, HeaderName, HeaderValue};
-
 use eirene_http::cookies;
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// JupyterLab's cookie and header against requests that another page has caused; both have the same value.
 const XSRF_COOKIE: &str = "_xsrf";

@@ -2,11 +2,10 @@
 //! kernel. Nearly no request is one, and what that costs is one look.
 
 use eirene_core::SessionId;
-use http::{Method, Request, StatusCode};
-use jiff::Timestamp;
-
 use eirene_services::app::App;
 use eirene_services::traces::Firsts;
+use http::{Method, Request, StatusCode};
+use jiff::Timestamp;
 
 /// Where Jupyter starts kernels: at the root of the session's origin, as agents give it no `base_url`. Its sessions are documents with a kernel each.
 const STARTS_KERNELS: [&str; 2] = ["/api/kernels", "/api/sessions"];

@@ -2,10 +2,9 @@
 
 use std::net::IpAddr;
 
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-
 use eirene_http::cookies;
 use eirene_http::request::{CLAIMS, X_FORWARDED_FOR};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");

@@ -2,11 +2,10 @@
 //! or measured alone.
 
 use eirene_core::SessionId;
+use eirene_services::agents::{NoTunnel, TunnelRegistry};
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
-
-use eirene_services::agents::{NoTunnel, TunnelRegistry};
 
 /// Bytes to and from an app.
 pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}

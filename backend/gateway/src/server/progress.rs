@@ -10,12 +10,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use eirene_http::crowd::Standing;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Sleep;
 use tokio_util::sync::PollSemaphore;
-
-use eirene_http::crowd::Standing;
 
 /// What is read of a request before its head counts as long.
 pub(super) const LONG_HEAD: usize = 128 * 1024;

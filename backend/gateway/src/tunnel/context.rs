@@ -3,8 +3,6 @@
 use std::sync::Arc;
 
 use eirene_core::Clock;
-use tokio_util::sync::CancellationToken;
-
 use eirene_services::agents::TunnelRegistry;
 use eirene_services::agents::admission::AgentAdmission;
 use eirene_services::app::App;
@@ -16,6 +14,7 @@ use eirene_services::samples::Samples;
 use eirene_services::sessions::Sessions;
 use eirene_services::traces::Traces;
 use eirene_services::workers::Workers;
+use tokio_util::sync::CancellationToken;
 
 /// What agents reach through the tunnel, each its own session's part of it.
 #[derive(Clone)]

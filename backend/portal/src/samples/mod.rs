@@ -15,11 +15,10 @@ mod sessions;
 mod starting;
 mod storage;
 
-use jiff::Timestamp;
-
 use eirene_core::account::{Role, User, UserState};
 use eirene_core::id::UserId;
 use eirene_words::words;
+use jiff::Timestamp;
 
 use super::pages::{Page, Pages, PagesError};
 use super::views::Field;

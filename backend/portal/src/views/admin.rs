@@ -1,10 +1,9 @@
 //! What admins see: people, all sessions, nodes, the audit log.
 
-use serde::Serialize;
-
 use eirene_core::audit::AuditEvent;
 use eirene_core::scheduler::Node;
 use eirene_words::Words;
+use serde::Serialize;
 
 use super::format::{self, Time};
 use super::layout::{Layout, Tone};

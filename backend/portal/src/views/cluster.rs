@@ -1,10 +1,9 @@
 //! What is free on the cluster right now.
 
-use jiff::Timestamp;
-use serde::Serialize;
-
 use eirene_core::scheduler::Node;
 use eirene_words::Words;
+use jiff::Timestamp;
+use serde::Serialize;
 
 use super::format::{self, Time};
 use crate::pages::Page;

@@ -1,15 +1,14 @@
 //! The cluster as somebody sees it: GPUs by type now and in the coming days, nodes by what is wanted to be known of them, partitions, and who waits.
 
+use eirene_core::scheduler::{Node, Partition, Queue};
+use eirene_core::{JobKind, Session};
 use eirene_services::cluster::GpuSupply;
 use eirene_services::cluster::forecast::{FreeFrom, HORIZON};
 use eirene_services::cluster::overview::Seen;
 use eirene_services::samples::{ClusterPast, Figure};
+use eirene_words::Words;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-
-use eirene_core::scheduler::{Node, Partition, Queue};
-use eirene_core::{JobKind, Session};
-use eirene_words::Words;
 
 use super::chart;
 use super::format::{self, Time};

@@ -1,10 +1,10 @@
 //! Times, sizes and durations in words.
 
 use eirene_words::Words;
-
-pub(crate) use eirene_services::duration::minutes;
 use jiff::Timestamp;
 use serde::Serialize;
+
+pub(crate) use eirene_services::duration::minutes;
 
 /// A point in time: for machines, and for people until the page's module shows it in their own time zone.
 #[derive(Debug, Clone, Serialize)]

@@ -1,9 +1,8 @@
 //! What every page has around it: title, navigation, who is signed in, notices.
 
-use serde::Serialize;
-
 use eirene_core::account::User;
 use eirene_words::Words;
+use serde::Serialize;
 
 /// The frame of a page.
 #[derive(Debug, Clone, Serialize)]

@@ -39,10 +39,9 @@ pub(crate) mod usage;
 pub(crate) mod verdict;
 pub(crate) mod zabbix;
 
+use eirene_services::error::FieldError;
 use eirene_words::Words;
 use serde::Serialize;
-
-use eirene_services::error::FieldError;
 
 /// One value of a form and what was wrong with it.
 #[derive(Debug, Clone, Default, Serialize)]

@@ -1,13 +1,12 @@
 //! A run as the pages show it: what a session's view says of its job, and what it carries out.
 
-use eirene_services::nodes::{Copied, NodeStatus};
-use eirene_services::runs::labelled_ranks;
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
-
 use eirene_core::run::{FileKind, RunProgram};
 use eirene_core::session::Session;
+use eirene_services::nodes::{Copied, NodeStatus};
+use eirene_services::runs::labelled_ranks;
 use eirene_words::Words;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::cluster::FreeView;
 use super::layout::Layout;

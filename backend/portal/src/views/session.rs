@@ -1,12 +1,11 @@
 //! A session as the pages show it: where it is in plain words, what was asked for, what one can do about it.
 
-use eirene_services::nodes::{Copied, NodeStatus, RunningStep};
-use jiff::Timestamp;
-use serde::Serialize;
-
 use eirene_core::session::{Desired, JobKind, Resources, Session, SessionState};
+use eirene_services::nodes::{Copied, NodeStatus, RunningStep};
 use eirene_tunnel::message::NodeState;
 use eirene_words::Words;
+use jiff::Timestamp;
+use serde::Serialize;
 
 use super::alerts::AlertLine;
 use super::format::{self, Time};

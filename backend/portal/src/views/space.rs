@@ -9,6 +9,7 @@ use eirene_core::{SpaceKind, SpaceOwner, SpaceState, UserId};
 use eirene_services::spaces::SpaceSeen;
 use eirene_words::Words;
 use jiff::{SignedDuration, Timestamp};
+use remarks::{asks_for_measuring, doubt, remarks, trend_words};
 use serde::Serialize;
 
 use super::chart;
@@ -20,7 +21,6 @@ use super::old_files::PromisedView;
 use super::session::Chip;
 use super::standing::Standing;
 use crate::pages::Page;
-use remarks::{asks_for_measuring, doubt, remarks, trend_words};
 
 pub(crate) use facts::{Fact, details};
 pub(crate) use remarks::why;

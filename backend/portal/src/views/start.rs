@@ -1,17 +1,16 @@
 //! The dashboard and the start form: sizes to choose from and sensible defaults.
 
+use eirene_core::image::Image;
+use eirene_core::name::{GpuType, ImageName, PartitionName, ProjectName};
+use eirene_core::scratch::ScratchKind;
+use eirene_core::session::{Resources, Session};
 use eirene_services::cluster::ClusterView;
 use eirene_services::sessions::defaults;
 use eirene_services::sessions::out_of_range;
 use eirene_services::spaces::HomeTrouble;
 use eirene_services::spaces::in_sessions::{InSession, InSessions};
-use serde::{Deserialize, Serialize};
-
-use eirene_core::image::Image;
-use eirene_core::name::{GpuType, ImageName, PartitionName, ProjectName};
-use eirene_core::scratch::ScratchKind;
-use eirene_core::session::{Resources, Session};
 use eirene_words::Words;
+use serde::{Deserialize, Serialize};
 
 use super::cluster::{self, FreeView};
 use super::layout::{Layout, Tone};

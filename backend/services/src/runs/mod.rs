@@ -31,7 +31,7 @@ use crate::error::{AppError, FieldError};
 use crate::files::Files;
 use crate::files::path::AskedPath;
 use crate::logs::Logs;
-use crate::sessions::start::NewJob;
+use crate::sessions::start::{NewJob, already_requeued};
 use crate::sessions::{IdempotencyKey, ListSessions, Sessions, defaults};
 
 /// Longest wait for what a person's file process sees of a run's file.
@@ -178,8 +178,8 @@ impl Runs {
             return Err(AppError::Forbidden { code: "not_owner", text: say("problem.requeue_not_owner") });
         }
         let checked = async {
-            if db.requeued_as(id).await?.is_some() {
-                return Err(self.sessions.already_requeued(id).await?);
+            if let Some(later) = db.requeued_as(id).await? {
+                return Err(already_requeued(later.id));
             }
             let mut errors = self.sessions.wrong_size(actor, &earlier.resources).await?;
             errors.extend(self.sessions.wrong_scratch(actor, earlier.scratch.as_ref()).await?);
@@ -190,6 +190,8 @@ impl Runs {
             if !errors.is_empty() {
                 return Err(AppError::Invalid(errors));
             }
+            // Read again: what was not over may be by now.
+            let earlier = visible(db, actor, JobKind::Run, id).await?;
             Ok(NewJob {
                 action: "run.requeue",
                 name: earlier.name.clone(),

@@ -217,6 +217,29 @@ async fn a_requeue_has_everything_as_it_was_and_happens_once() {
 }
 
 #[tokio::test]
+async fn of_two_requeues_at_once_one_is_made() {
+    let test = TestApp::new().await;
+    test.app.cluster.publish(testing::snapshot(vec![]));
+    let ada = test.ada().await;
+    let runs = &test.app.runs;
+    // As many as ada may have: the one that is repeated makes room for one.
+    let mut made = Vec::new();
+    for _ in 0..test.app.config.limits.live_runs {
+        made.push(runs.start(&ada, TestApp::run_wish(), None).await.unwrap().0.id);
+    }
+    let (one, other) = tokio::join!(runs.requeue(&ada, made[0], None), runs.requeue(&ada, made[0], None));
+    let (one, other) = if one.is_ok() { (one, other) } else { (other, one) };
+    assert!(one.unwrap().1);
+    assert_eq!(code(other), "already_requeued");
+
+    is_over(&test, made[1]).await;
+    let again = || runs.requeue(&ada, made[1], Some(key("k")));
+    let (one, other) = tokio::join!(again(), again());
+    let ((one, one_is_new), (other, other_is_new)) = (one.unwrap(), other.unwrap());
+    assert_eq!((one.id, one_is_new), (other.id, !other_is_new), "the same run, and new to one of the two");
+}
+
+#[tokio::test]
 async fn a_run_like_a_session_has_its_very_file_its_project_and_its_size() {
     let test = TestApp::new().await;
     test.app.cluster.publish(testing::snapshot(vec![]));

@@ -69,6 +69,8 @@ pub struct Parts {
 #[derive(Clone)]
 pub struct Sessions {
     pub(super) parts: Shared<Parts>,
+    /// Held while a row is added, and never while anybody else is asked.
+    adding: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Which sessions, or runs.
@@ -100,7 +102,7 @@ pub struct AdoptedJob {
 impl Sessions {
     /// The service.
     pub fn new(parts: Parts) -> Self {
-        Self { parts: Shared::new(parts) }
+        Self { parts: Shared::new(parts), adding: Arc::default() }
     }
 
     /// All sessions and runs that have not ended, for the site's own monitoring.

@@ -6,7 +6,7 @@ use eirene_core::{
     AppName, Desired, Image, ImageName, JobKind, ProjectName, Resources, RunProgram, Scope, ScratchSpec, Session,
     SessionId, SessionName, SessionState,
 };
-use eirene_database::{DbError, Inserted, Start};
+use eirene_database::{Inserted, Start};
 use eirene_words::{say, say_with};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -128,7 +128,7 @@ impl Sessions {
         }
         let new = match checked.await {
             Ok(new) => new,
-            // Perhaps just because the same request has been here meanwhile.
+            // The same request may have succeeded meanwhile.
             Err(error) => return Ok((self.made_before(actor, key).await?.ok_or(error)?, false)),
         };
         let action = new.action;
@@ -147,14 +147,16 @@ impl Sessions {
             JobKind::Run => self.parts.most_runs,
         };
         let start = Start { idempotency: key, most_live: Some(most), audit: Some(&entry) };
-        match self.parts.db.insert_session(&session, start).await {
-            Ok(Inserted::New) => {}
-            Ok(Inserted::TooMany) => return Err(too_many(session.kind(), most)),
-            Ok(before) => return Ok((existing(before)?, false)),
-            Err(DbError::Conflict { .. }) if let Some(earlier) = session.requeue_of => {
-                return Err(self.already_requeued(earlier).await?);
-            }
-            Err(error) => return Err(error.into()),
+        let inserted = {
+            // Who starts much waits here, and not with a connection of the pool for each.
+            let _turn = self.adding.lock().await;
+            self.parts.db.insert_session(&session, start).await?
+        };
+        match inserted {
+            Inserted::New => {}
+            Inserted::TooMany => return Err(too_many(session.kind(), most)),
+            Inserted::Requeued(later) => return Err(already_requeued(later)),
+            before => return Ok((existing(before)?, false)),
         }
         self.parts.nudges.submit().notify_one();
         self.parts.traces.began(actor.request_id.as_deref(), session.id);
@@ -167,13 +169,6 @@ impl Sessions {
         let Some((key_hash, body_hash)) = key else { return Ok(None) };
         let before = self.parts.db.session_by_key(actor.user.id, key_hash, body_hash).await?;
         before.map(existing).transpose()
-    }
-
-    /// That a run has been repeated: once is all that it may be.
-    pub(crate) async fn already_requeued(&self, earlier: SessionId) -> Result<AppError, AppError> {
-        let later = self.parts.db.requeued_as(earlier).await?.ok_or(AppError::NotFound)?;
-        let text = say_with("problem.already_requeued", &[("run", &later.id.to_string())]);
-        Ok(AppError::Conflict { code: "already_requeued", text })
     }
 
     /// What is wrong with the fast scratch that is wanted, as far as it can be known here.
@@ -275,10 +270,14 @@ fn existing(inserted: Inserted) -> Result<Session, AppError> {
         Inserted::KeyConflict => {
             Err(AppError::Conflict { code: "idempotency_key_reused", text: say("problem.idempotency_key_reused") })
         }
-        Inserted::New | Inserted::TooMany => {
-            Err(AppError::Internal(anyhow::anyhow!("what was made now was taken for what was there")))
-        }
+        other => Err(AppError::Internal(anyhow::anyhow!("unexpected result of an insert: {other:?}"))),
     }
+}
+
+/// That a run has been repeated as `later`: once is all that it may be.
+pub(crate) fn already_requeued(later: SessionId) -> AppError {
+    let text = say_with("problem.already_requeued", &[("run", &later.to_string())]);
+    AppError::Conflict { code: "already_requeued", text }
 }
 
 /// That the person has as many as they may.
