@@ -218,7 +218,8 @@ impl Conversation {
                     Ok(Some(FromPortal::Unknown)) => {}
                     Ok(None) | Err(_) => return,
                 },
-                changed = self.phase.changed() => {
+                // Once it is known from where on the log is wanted: the last word of an app that has ended by now comes after its log.
+                changed = self.phase.changed(), if log_from.is_some() => {
                     if changed.is_err() {
                         return;
                     }

@@ -37,8 +37,8 @@ async fn it_starts_says_ready_forwards_and_stops_when_asked() {
     let works: Vec<_> = spans.iter().map(|span| span.work).collect();
     assert_eq!(works, [AgentWork::Prepare, AgentWork::Dial, AgentWork::App], "its part of the trace of the start");
     assert!(spans.iter().all(|span| span.from_ms <= span.to_ms), "{spans:?}");
-    control.tell(FromPortal::SendLog { offset: 0 }).await;
     assert!(get(&opener).await.ends_with("hello"));
+    control.tell(FromPortal::SendLog { offset: 0 }).await;
     let log = control.wait_for(|said| matches!(said, FromAgent::Log { .. })).await;
     assert_eq!(log, FromAgent::Log { offset: 0, text: "engine started\n".into() });
     control.wait_for(|said| *said == FromAgent::Heartbeat).await;
@@ -64,6 +64,28 @@ async fn a_run_is_ready_once_it_has_begun_is_warned_and_ends_with_its_own_status
     let log = job.log();
     assert!(log.contains(&format!("run a b in {}", job.home.display())) && log.contains("saving"), "{log}");
     assert!(log.contains("warned") && log.contains("the program ended with status 9"), "{log}");
+}
+
+#[tokio::test]
+async fn a_run_that_ended_before_anybody_listened_brings_its_log() {
+    let portal = Portal::open().await;
+    let mut job = Job::start_run(&portal, "#!/bin/sh\necho short\n", HOUR);
+    job.logged("short").await;
+    let (_, opener) = portal.welcome(Some("key")).await;
+    let mut control = Control::open_silently(&opener).await;
+    let mut beats = 0;
+    while beats < 2 {
+        match control.hear().await {
+            FromAgent::Heartbeat => beats += 1,
+            FromAgent::Exited { .. } => panic!("its last word comes after its log, which nobody has asked for yet"),
+            _ => {}
+        }
+    }
+    control.tell(FromPortal::SendLog { offset: 0 }).await;
+    let said = control.wait_for(|said| matches!(said, FromAgent::Log { .. } | FromAgent::Exited { .. })).await;
+    assert!(matches!(&said, FromAgent::Log { offset: 0, text } if text.contains("short")), "{said:?}");
+    assert!(matches!(control.last_word().await, FromAgent::Exited { status: Some(0), code: None, .. }));
+    assert_eq!(job.exit().await, 0);
 }
 
 #[tokio::test]

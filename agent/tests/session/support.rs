@@ -162,15 +162,26 @@ pub(crate) struct Control {
 }
 
 impl Control {
+    /// Begins as the portal does: it says from where on it wants the log.
     pub(crate) async fn open(opener: &Opener) -> Self {
+        let mut control = Self::open_silently(opener).await;
+        control.tell(FromPortal::SendLog { offset: 0 }).await;
+        control
+    }
+
+    pub(crate) async fn open_silently(opener: &Opener) -> Self {
         let (read, write) = tokio::io::split(opener.open(StreamKind::Control).await.unwrap());
         Self { read: BufReader::new(read), line: Vec::new(), write }
+    }
+
+    pub(crate) async fn hear(&mut self) -> FromAgent {
+        tokio::time::timeout(WITHIN, message::read(&mut self.read, &mut self.line)).await.unwrap().unwrap().unwrap()
     }
 
     pub(crate) async fn wait_for(&mut self, wanted: impl Fn(&FromAgent) -> bool) -> FromAgent {
         tokio::time::timeout(WITHIN, async {
             loop {
-                let said = message::read(&mut self.read, &mut self.line).await.unwrap().unwrap();
+                let said = self.hear().await;
                 if wanted(&said) {
                     return said;
                 }
