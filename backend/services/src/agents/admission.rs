@@ -1,7 +1,7 @@
-//! Who is let in: an agent that knows the secret of its session, for the job, restart and uid the session has.
+//! Admits an agent that knows the secret of its session, for the session's job, restart count and uid.
 //!
-//! A refusal is permanent only where trying again can never help. In particular an agent whose session is unknown is told to try again:
-//! the database may have been restored, and nothing that runs is ended because of that.
+//! A refusal is permanent only where another attempt can never succeed. An agent of an unknown session is asked to try again: the database may
+//! have been restored, and that must not end a running job.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,7 +59,7 @@ impl Refusal {
 /// Another portal may be installed while the job runs, and taken back again: the app goes on meanwhile.
 const WRONG_VERSION: Refusal = Refusal::for_now("wrong_version", "the portal speaks another version of the protocol");
 const UNKNOWN: Refusal = Refusal::for_now("unknown", "the portal does not know this session and secret");
-const OVER: Refusal = Refusal::for_good("session_over", "the session is over");
+const OVER: Refusal = Refusal::for_good("session_over", "the session has ended");
 const OLD_RESTART: Refusal = Refusal::for_good("old_restart", "a later run of the job has taken over");
 const NEW_RESTART: Refusal = Refusal::for_now("new_restart", "the portal has not seen this restart yet");
 const NOT_STARTED: Refusal = Refusal::for_now("not_started", "SLURM has not started the job yet");
