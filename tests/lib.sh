@@ -9,8 +9,8 @@ command=${command:-make test}
 export EIRENE_TEST_RESULTS=$PWD/var/tests
 rm -rf "$EIRENE_TEST_RESULTS"
 mkdir -p "$EIRENE_TEST_RESULTS"
-# The cluster runs the programs that the tests' own build makes: nothing is compiled twice, and overflows are checked. `make demo` puts the
-# release programs back.
+# The cluster runs the programs that the tests' own build makes: nothing is compiled twice, and overflows are checked. `make demo` puts its
+# own back.
 export EIRENE_DEMO_TEST_BINARIES=1
 
 begun=$SECONDS

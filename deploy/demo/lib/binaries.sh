@@ -4,6 +4,7 @@
 changed_binaries=()
 
 target_dir=${CARGO_TARGET_DIR:-$repo_dir/target}
+profile=${EIRENE_DEMO_PROFILE:-demo}
 # start_compiler: cargo goes on by itself while images are built, which mostly wait for the network; build_binaries waits for it.
 start_compiler() {
     # A process group of its own, so that it ends whole where a step fails.
@@ -14,7 +15,7 @@ start_compiler() {
             # With what the tests need of each library, or nearly all libraries would be compiled again for them.
             exec cargo test --no-run --workspace --locked --target-dir "$target_dir"
         fi
-        exec cargo build --release --locked --target-dir "$target_dir" \
+        exec cargo build --profile "$profile" --locked --target-dir "$target_dir" \
             --bin eirened --bin eirene-launcher --bin eirene-files --bin eirene-look --bin eirene-gpu --bin eirene --bin eirene-agent
     ) >"$state_dir/cargo.log" 2>&1 </dev/null 3>&- &
     compiler=$!
@@ -22,7 +23,7 @@ start_compiler() {
 }
 
 build_binaries() {
-    local name built=release status=0
+    local name built=$profile status=0
     wait "$compiler" || status=$?
     compiler=
     cat "$state_dir/cargo.log"
