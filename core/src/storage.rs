@@ -32,10 +32,13 @@ pub enum StorageError {
         /// What was looked for.
         path: String,
     },
+    /// There is no such storage pool.
+    #[error("there is no storage pool {}", .0.0)]
+    NoSuchPool(PoolId),
     /// Rights, a licence, a feature that is off: tell the administrator.
     #[error("the storage refuses: {text}")]
     Refused {
-        /// [`Why::Refused`] or [`Why::NotEnabled`].
+        /// [`Why::Refused`], [`Why::NotEnabled`] or [`Why::Unlicensed`].
         why: Why,
         /// What it said.
         text: String,

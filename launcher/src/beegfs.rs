@@ -3,23 +3,35 @@
 //! They are what the storage adapters say (`storage/README.md`, `storage/src/beegfs8/call.rs`), whose tests ask this table. Options that say
 //! whom to ask, or with which secret, are in no form: those are the configuration's and are put in front. Limits are set for anybody but root.
 
+use std::time::Duration;
+
 use crate::Refusal;
 use crate::config::Generation;
 use crate::forms::Part::{self, May, MayOneOf, MayWord, Must, OneOf, Word, Words};
 use crate::forms::{Value, fits};
 
+/// Longest run: the tool asks one server after the other.
+const LIMIT: Duration = Duration::from_secs(16);
+/// Longest run of a question to one server, for which the tool may wait without end. The servers that answer take their turns in the meantime.
+const ONE_SERVER_LIMIT: Duration = Duration::from_secs(4);
+
 struct Form {
     /// Whether it changes something.
     changes: bool,
+    limit: Duration,
     parts: &'static [Part],
 }
 
 const fn looks(parts: &'static [Part]) -> Form {
-    Form { changes: false, parts }
+    Form { changes: false, limit: LIMIT, parts }
+}
+
+const fn asks_one_server(parts: &'static [Part]) -> Form {
+    Form { changes: false, limit: ONE_SERVER_LIMIT, parts }
 }
 
 const fn changes(parts: &'static [Part]) -> Form {
-    Form { changes: true, parts }
+    Form { changes: true, limit: LIMIT, parts }
 }
 
 const USER_OR_GROUP: Part = OneOf(&["--uid", "--gid"]);
@@ -73,27 +85,34 @@ const SEVEN: [Form; 16] = [
     ]),
 ];
 
-const ROWS: Part = Words(&["--output=ndjson", "--raw", "--disable-alerts", "--disable-emojis", "--log-level=0"]);
-const PLAIN: Part = Words(&["--raw", "--disable-alerts", "--disable-emojis", "--log-level=0"]);
-const SERVERS_8: Part = OneOf(&["--node-type=meta", "--node-type=storage"]);
+const ROWS: Part = Words(&["--output=ndjson", "--raw"]);
+const RAW: Part = Word("--raw");
+/// Known to 8.4.0 and later.
+const NO_ALERTS: Part = MayWord("--disable-alerts");
+const PLAIN: Part = Words(&["--disable-emojis", "--log-level=0"]);
 const STATS: Part = Word("--columns=time,node_id,alias,queue_length,requests,busy_workers,written,read");
 
 const EIGHT: [Form; 16] = [
-    looks(&[Word("version")]),
+    looks(&[NO_ALERTS, Word("version")]),
     looks(&[
         ROWS,
+        NO_ALERTS,
+        PLAIN,
         Word("--columns=id,type,alias,nics,reachable"),
         Words(&["node", "list", "--with-nics", "--reachability-check", "--reachability-error"]),
     ]),
     looks(&[
         ROWS,
+        NO_ALERTS,
+        PLAIN,
         Word(
             "--columns=id,type,alias,node,storage_pool,reachability,last_contact,consistency,cap_pool,space,space_free,inodes,inodes_free",
         ),
         Words(&["target", "list", "--state", "--capacity"]),
     ]),
     looks(&[
-        Words(&["--output=json", "--page-size=1000000"]),
+        Words(&["--output=json", "--page-size=1000000", "--raw"]),
+        NO_ALERTS,
         PLAIN,
         Word(
             "--columns=id,alias,targets,mirrors,user_space_limit,user_inode_limit,group_space_limit,group_inode_limit",
@@ -102,41 +121,71 @@ const EIGHT: [Form; 16] = [
     ]),
     looks(&[
         ROWS,
-        Words(&["--columns=id,type,pool,space,inode", "quota", "list-usage"]),
+        NO_ALERTS,
+        PLAIN,
+        Words(&["--columns=id,type,pool,space,inode", "quota"]),
+        OneOf(&["list-usage", "list-limits"]),
         Must("--uids=", Value::Range, ""),
     ]),
     looks(&[
         ROWS,
-        Words(&["--columns=id,type,pool,space,inode", "quota", "list-usage"]),
+        NO_ALERTS,
+        PLAIN,
+        Words(&["--columns=id,type,pool,space,inode", "quota"]),
+        OneOf(&["list-usage", "list-limits"]),
         Must("--gids=", Value::Range, ""),
     ]),
     looks(&[
         ROWS,
+        NO_ALERTS,
+        PLAIN,
         Word(
             "--columns=path,entry_id,type,meta_node,meta_mirror,storage_pool,stripe_pattern,storage_targets,storage_mirrors",
         ),
         Words(&["entry", "info", "--mount=none"]),
         Must("", Value::StoragePath, ""),
     ]),
-    looks(&[ROWS, STATS, Words(&["stats", "server"]), SERVERS_8, Word("--interval=0s")]),
-    looks(&[
+    asks_one_server(&[
         ROWS,
+        NO_ALERTS,
+        PLAIN,
         STATS,
         Words(&["stats", "server"]),
         Must("s:", Value::Number, ""),
         Word("--interval=0s"),
         Must("--history=", Value::Number, "s"),
     ]),
-    looks(&[
+    asks_one_server(&[
         ROWS,
+        NO_ALERTS,
+        PLAIN,
         STATS,
         Words(&["stats", "server"]),
         Must("m:", Value::Number, ""),
         Word("--interval=0s"),
         Must("--history=", Value::Number, "s"),
     ]),
-    looks(&[ROWS, Word("stats"), OneOf(&["user", "client"]), SERVERS_8, Word("--interval=0s")]),
+    asks_one_server(&[
+        ROWS,
+        NO_ALERTS,
+        PLAIN,
+        Word("stats"),
+        OneOf(&["user", "client"]),
+        Must("s:", Value::Number, ""),
+        Words(&["--node-type=storage", "--interval=0s"]),
+    ]),
+    asks_one_server(&[
+        ROWS,
+        NO_ALERTS,
+        PLAIN,
+        Word("stats"),
+        OneOf(&["user", "client"]),
+        Must("m:", Value::Number, ""),
+        Words(&["--node-type=meta", "--interval=0s"]),
+    ]),
     changes(&[
+        RAW,
+        NO_ALERTS,
         PLAIN,
         Words(&["quota", "set-limits"]),
         Must("s:", Value::Id, ""),
@@ -145,6 +194,8 @@ const EIGHT: [Form; 16] = [
         May("--inode=", Value::Limit, ""),
     ]),
     changes(&[
+        RAW,
+        NO_ALERTS,
         PLAIN,
         Words(&["quota", "set-limits"]),
         Must("s:", Value::Id, ""),
@@ -153,6 +204,8 @@ const EIGHT: [Form; 16] = [
         May("--inode=", Value::Limit, ""),
     ]),
     changes(&[
+        RAW,
+        NO_ALERTS,
         PLAIN,
         Words(&["quota", "set-defaults"]),
         Must("s:", Value::Id, ""),
@@ -160,6 +213,8 @@ const EIGHT: [Form; 16] = [
         May("--user-inode=", Value::Limit, ""),
     ]),
     changes(&[
+        RAW,
+        NO_ALERTS,
         PLAIN,
         Words(&["quota", "set-defaults"]),
         Must("s:", Value::Id, ""),
@@ -167,6 +222,8 @@ const EIGHT: [Form; 16] = [
         May("--group-inode=", Value::Limit, ""),
     ]),
     changes(&[
+        RAW,
+        NO_ALERTS,
         PLAIN,
         Words(&["entry", "set", "--mount=none"]),
         May("--chunk-size=", Value::Number, ""),
@@ -184,12 +241,11 @@ fn forms(generation: Generation) -> &'static [Form] {
     }
 }
 
-/// Refuses every command line that is not in the table.
-pub fn check(generation: Generation, arguments: &[String]) -> Result<(), Refusal> {
-    if forms(generation).iter().any(|form| fits(form.parts, arguments)) {
-        Ok(())
-    } else {
-        Err(Refusal::bad_request("BeeGFS's tool may not be run with these arguments"))
+/// Refuses every command line that is not in the table; gives how long one that is may run.
+pub fn check(generation: Generation, arguments: &[String]) -> Result<Duration, Refusal> {
+    match forms(generation).iter().find(|form| fits(form.parts, arguments)) {
+        Some(form) => Ok(form.limit),
+        None => Err(Refusal::bad_request("BeeGFS's tool may not be run with these arguments")),
     }
 }
 
@@ -239,17 +295,16 @@ mod tests {
              user_space_limit,user_inode_limit,group_space_limit,group_inode_limit pool list --with-limits",
             "--output=ndjson --raw --disable-alerts --disable-emojis --log-level=0 --columns=id,type,pool,space,inode quota list-usage \
              --uids=0-65535",
-            "--output=ndjson --raw --disable-alerts --disable-emojis --log-level=0 --columns=id,type,pool,space,inode quota list-usage \
+            "--output=ndjson --raw --disable-alerts --disable-emojis --log-level=0 --columns=id,type,pool,space,inode quota list-limits \
              --gids=5-5",
             "--output=ndjson --raw --disable-alerts --disable-emojis --log-level=0 --columns=path,entry_id,type,meta_node,meta_mirror,\
              storage_pool,stripe_pattern,storage_targets,storage_mirrors entry info --mount=none /home/ada",
             "--output=ndjson --raw --disable-alerts --disable-emojis --log-level=0 --columns=time,node_id,alias,queue_length,requests,\
-             busy_workers,written,read stats server --node-type=meta --interval=0s",
-            "--output=ndjson --raw --disable-alerts --disable-emojis --log-level=0 --columns=time,node_id,alias,queue_length,requests,\
              busy_workers,written,read stats server s:1 --interval=0s --history=60s",
             "--output=ndjson --raw --disable-alerts --disable-emojis --log-level=0 --columns=time,node_id,alias,queue_length,requests,\
              busy_workers,written,read stats server m:1 --interval=0s --history=60s",
-            "--output=ndjson --raw --disable-alerts --disable-emojis --log-level=0 stats user --node-type=storage --interval=0s",
+            "--output=ndjson --raw --disable-alerts --disable-emojis --log-level=0 stats user s:1 --node-type=storage --interval=0s",
+            "--output=ndjson --raw --disable-alerts --disable-emojis --log-level=0 stats client m:1 --node-type=meta --interval=0s",
             "--raw --disable-alerts --disable-emojis --log-level=0 quota set-limits s:1 --uid=2001 --space=100 --inode=unlimited",
             "--raw --disable-alerts --disable-emojis --log-level=0 quota set-limits s:1 --gid=2000 --space=100",
             "--raw --disable-alerts --disable-emojis --log-level=0 quota set-defaults s:1 --user-space=100 --user-inode=5",
@@ -271,6 +326,8 @@ mod tests {
                 assert!(fits(form.parts, &words(line)), "{line}");
                 assert_eq!(form.changes, line.contains("set"), "{line}");
                 assert!(check(generation, &words(line)).is_ok());
+                // Releases of 8 before 8.4.0 do not know it.
+                assert!(check(generation, &words(&line.replace("--disable-alerts ", ""))).is_ok(), "{line}");
                 let other = GENERATIONS.into_iter().find(|other| *other != generation).unwrap();
                 assert!(check(other, &words(line)).is_err(), "{line}");
             }
@@ -310,7 +367,9 @@ mod tests {
             ("quota list-usage", "--auth-file=/tmp/x quota list-usage"),
             ("quota set-limits", "quota delete"),
             ("node list", "node delete"),
-            ("stats user", "stats user --sum"),
+            ("stats user s:1", "stats user s:1 --sum"),
+            ("stats user s:1", "stats user"),
+            ("stats user s:1 --node-type=storage", "stats user s:1 --node-type=meta"),
         ] {
             let mut tried = 0;
             for (generation, lines) in GENERATIONS.into_iter().zip(LINES) {
@@ -322,6 +381,16 @@ mod tests {
             }
             assert!(tried > 0, "{good}");
         }
+    }
+
+    #[test]
+    fn a_question_to_one_server_is_given_less_time() {
+        let limit = |generation, line| check(generation, &words(line)).unwrap();
+        for line in LINES[1] {
+            let expected = if line.contains(" stats ") { ONE_SERVER_LIMIT } else { LIMIT };
+            assert_eq!(limit(Generation::Eight, line), expected, "{line}");
+        }
+        assert_eq!(limit(Generation::Seven, LINES[0][9]), LIMIT, "7 asks all of them in one question");
     }
 
     #[test]

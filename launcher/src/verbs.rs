@@ -29,9 +29,7 @@ const FILE_LIMIT: Duration = Duration::from_secs(10);
 /// Longest run of a SLURM program: the portal waits for ten seconds, and an answer that comes in time says what became of a submit.
 const SLURM_LIMIT: Duration = Duration::from_secs(8);
 
-/// Longest run of BeeGFS's tool, which asks one server after the other.
-const BEEGFS_LIMIT: Duration = Duration::from_secs(16);
-/// So many of them at once: each holds a thread here, and asks the same servers.
+/// So many runs of BeeGFS's tool at once: each holds a thread here, and asks the same servers.
 const MOST_BEEGFS: usize = 2;
 
 /// Longest look at a file system: what takes longer does not answer.
@@ -273,7 +271,7 @@ impl Verbs {
         let Some(settings) = &self.config.beegfs else {
             return Err(Refusal::not_configured("the launcher's configuration has no section `[beegfs]`"));
         };
-        beegfs::check(settings.generation, &given)?;
+        let limit = beegfs::check(settings.generation, &given)?;
         let account = people::beegfs_account(&self.config, settings)?;
         program::open_trusted(&settings.program).map_err(|error| Refusal::failed(error.to_string()))?;
         let own = [("PATH", "/usr/bin:/bin"), ("LANG", "C")];
@@ -286,7 +284,7 @@ impl Verbs {
         } else {
             Task::Run { program, arguments, environment }
         };
-        Ok(child::run(&self.beegfs, &account, &task, "", BEEGFS_LIMIT)?.into())
+        Ok(child::run(&self.beegfs, &account, &task, "", limit)?.into())
     }
 }
 

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use eirene_core::storage::{
-    Ability, BeegfsTool, Bytes, DefaultQuota, Doubt, Entry, Files, Known, Limit, Partial, Pattern, PoolId, Quota,
-    QuotaId, QuotaOf, QuotaRange, Ran, Role, SetStripe, StorageError, Why,
+    Ability, BeegfsTool, Bytes, DefaultQuota, Doubt, Entry, Files, Known, Limit, NodeId, Partial, Pattern, PoolId,
+    Quota, QuotaId, QuotaOf, QuotaRange, Ran, Role, SetStripe, StorageError, Why,
 };
 
 use crate::answer::{self, Empty};
@@ -71,6 +71,21 @@ pub(crate) fn has_work(role: Role) -> Result<(), StorageError> {
         Role::Metadata | Role::Storage => Ok(()),
         Role::Management => Err(StorageError::Unsupported("statistics of management servers")),
     }
+}
+
+/// That an answer lacks the figures of a server.
+pub(crate) fn without_figures(node: &NodeId, why: &str) -> String {
+    format!("the figures of {} are missing: {why}", server(node))
+}
+
+/// A server as sentences name it.
+pub(crate) fn server(node: &NodeId) -> String {
+    let role = match node.role {
+        Role::Management => "management",
+        Role::Metadata => "metadata",
+        Role::Storage => "storage",
+    };
+    format!("{role} server {}", node.number)
 }
 
 /// The path of a place within BeeGFS, as its tools take it without a mount. They resolve no links, so only a path that was looked at will do.
@@ -166,7 +181,7 @@ pub(crate) fn in_pool(quotas: Partial<Vec<Quota>>, pool: PoolId) -> Result<Quota
 /// That a pool is not in an answer. It is not there where the answer is whole; in half of one it may be in the other half.
 pub(crate) fn no_pool(pool: PoolId, doubts: &[Doubt]) -> StorageError {
     match doubts.first() {
-        None => StorageError::NoSuchPlace { path: format!("storage pool {}", pool.0) },
+        None => StorageError::NoSuchPool(pool),
         Some(doubt) => {
             noise::Trouble::Away.error(&format!("half an answer, without storage pool {}: {}", pool.0, doubt.text))
         }
@@ -296,7 +311,7 @@ mod tests {
             doubts.with(vec![missing_quota(QuotaId::User(5), Some(PoolId(1)), Why::NeverMeasured)])
         };
         assert!(in_pool(quotas(true), PoolId(1)).is_ok());
-        assert!(matches!(in_pool(quotas(false), PoolId(2)), Err(StorageError::NoSuchPlace { .. })));
+        assert!(matches!(in_pool(quotas(false), PoolId(2)), Err(StorageError::NoSuchPool(PoolId(2)))));
         assert!(matches!(in_pool(quotas(true), PoolId(2)), Err(StorageError::Away { .. })));
     }
 

@@ -1,7 +1,7 @@
 //! What BeeGFS's tools print beside their answer: a banner, blank lines, sentences that say what went wrong. Takes the answer out of it and
 //! says what the sentences mean.
 
-use eirene_core::storage::{StorageError, Why};
+use eirene_core::storage::{PoolId, StorageError, Why};
 
 use crate::doubts::{Doubts, printable};
 
@@ -15,29 +15,91 @@ const FRAME: &str = "-----------------------------------------------------------
 pub(crate) enum Trouble {
     /// A server did not answer.
     Away,
-    /// Rights, a licence, a feature that is off.
+    /// Rights, a feature that is off.
     Refused(Why),
+    /// A feature without a licence.
+    Unlicensed,
+    /// The management has another secret than the one in the launcher's configuration.
+    WrongSecret,
+    /// The secret cannot be read.
+    NoSecret,
+    /// The management's certificate is not the configured one, is not for its name, or has expired.
+    WrongCertificate,
+    /// The certificate cannot be read.
+    NoCertificate,
     /// A name, id or path that is not there.
     NoSuchPlace,
+    /// A storage pool that is not there.
+    NoSuchPool,
 }
 
 impl Trouble {
     /// As an error of the port; `said` is the sentence.
     pub(crate) fn error(self, said: &str) -> StorageError {
         let said = printable(said);
+        let refused = |text: String| StorageError::Refused { why: Why::Refused, text };
         match self {
             Self::Away => StorageError::Away { source: Some(said.into()), retry_after_s: RETRY_AFTER_S },
             Self::Refused(why) => StorageError::Refused { why, text: said },
+            Self::Unlicensed => {
+                let text = format!("This BeeGFS has no licence for {}.", feature(&said));
+                StorageError::Refused { why: Why::Unlicensed, text }
+            }
+            Self::WrongSecret => refused(
+                "BeeGFS's management server has another connection secret. Copy it to `auth_file` in the launcher's \
+                 configuration."
+                    .into(),
+            ),
+            Self::NoSecret => refused(
+                "BeeGFS's tool cannot read its connection secret. Let the launcher's account for BeeGFS read `auth_file` of \
+                 the launcher's configuration."
+                    .into(),
+            ),
+            Self::NoCertificate => refused(
+                "BeeGFS's tool cannot read the certificate. Let the launcher's account for BeeGFS read `tls_cert` of the \
+                 launcher's configuration."
+                    .into(),
+            ),
+            Self::WrongCertificate => refused(certificate(&said).into()),
             // `Unable to resolve given name: ada`
             Self::NoSuchPlace => {
                 let path = said.rsplit_once(": ").map_or(said.as_str(), |(_, path)| path).to_owned();
                 StorageError::NoSuchPlace { path }
             }
+            Self::NoSuchPool => match pool(&said) {
+                Some(pool) => StorageError::NoSuchPool(pool),
+                None => StorageError::NoSuchPlace { path: said },
+            },
         }
     }
 }
 
-/// Sentences by how they begin, and what each means (branch 7.4.x of ThinkParQ/beegfs, beegfs-go 8.4.0).
+/// The feature that a refusal is about: `Get quota usage: …`, `Create pool: …`, `Feature Mirroring unavailable`.
+fn feature(said: &str) -> &'static str {
+    let said = said.to_ascii_lowercase();
+    let features = [("quota", "quotas"), ("mirror", "mirrors"), ("buddy", "mirrors"), ("pool", "storage pools")];
+    features.into_iter().find(|(word, _)| said.contains(word)).map_or("this", |(_, feature)| feature)
+}
+
+/// What to do about a certificate.
+fn certificate(said: &str) -> &'static str {
+    if said.contains("expired") {
+        "The certificate of BeeGFS's management server has expired. Renew it, and copy it to `tls_cert` in the launcher's configuration."
+    } else if said.contains("is valid for") || said.contains("doesn't contain any") {
+        "The certificate of BeeGFS's management server is for another name. Use a name of the certificate in `mgmtd` of the launcher's \
+         configuration."
+    } else {
+        "BeeGFS's management server has another certificate. Copy it to `tls_cert` in the launcher's configuration."
+    }
+}
+
+/// The pool of `pool storage:9 does not exist` or `… storage pool s:7: …`: the first number behind a colon.
+fn pool(said: &str) -> Option<PoolId> {
+    let numbers = said.split(':').skip(1).map(|part| part.chars().take_while(char::is_ascii_digit).collect::<String>());
+    numbers.into_iter().find_map(|number| number.parse().ok()).map(PoolId)
+}
+
+/// Sentences by how they begin, and what each means (branch 7.4.x of ThinkParQ/beegfs, beegfs-go 8.0 to 8.4).
 const BEGINNINGS: [(&str, Trouble); 24] = [
     ("Communication with server failed", Trouble::Away),
     ("Failed to communicate with node", Trouble::Away),
@@ -66,14 +128,25 @@ const BEGINNINGS: [(&str, Trouble); 24] = [
 ];
 
 /// Words anywhere in what 8 prints on standard error, where its sentences are put together from several.
-const WORDS: [(&str, Trouble); 10] = [
+const WORDS: [(&str, Trouble); 20] = [
     ("only root can", Trouble::Refused(Why::Refused)),
+    ("Request requires authentication", Trouble::WrongSecret),
+    ("couldn't read auth file", Trouble::NoSecret),
+    ("reading certificate file failed", Trouble::NoCertificate),
+    ("failed to verify certificate", Trouble::WrongCertificate),
+    ("x509: ", Trouble::WrongCertificate),
     ("PermissionDenied", Trouble::Refused(Why::Refused)),
-    ("Unauthenticated", Trouble::Refused(Why::Refused)),
-    ("license", Trouble::Refused(Why::Refused)),
+    // Besides a secret the management refuses nothing with this code but features without a licence.
+    ("Unauthenticated", Trouble::Unlicensed),
+    ("license", Trouble::Unlicensed),
+    ("Quota support is not enabled", Trouble::Refused(Why::NotEnabled)),
     ("not configured to query/enforce", Trouble::Refused(Why::NotEnabled)),
+    ("pool storage:", Trouble::NoSuchPool),
+    ("entity not found: pool", Trouble::NoSuchPool),
+    ("unable to retrieve the specified storage pool", Trouble::NoSuchPool),
     ("Unavailable", Trouble::Away),
     ("connect", Trouble::Away),
+    ("TCP request to ", Trouble::Away),
     ("deadline exceeded", Trouble::Away),
     ("unreachable", Trouble::Away),
     ("not exist", Trouble::NoSuchPlace),

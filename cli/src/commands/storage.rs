@@ -322,7 +322,8 @@ fn operations(stats: &Value, of: Of) -> anyhow::Result<()> {
         let mut most: Vec<&Value> = items(row, "operations").collect();
         most.sort_by_key(|operation| std::cmp::Reverse(operation.get("total").and_then(Value::as_u64)));
         let most: Vec<_> = most.iter().take(3).map(|operation| text_of(operation, "name")).collect();
-        vec![text_of(row, key), text_of(row, "total"), text_of(row, "per_s"), most.join(", ")]
+        let who = if row["servers"] == true { "servers".to_owned() } else { text_of(row, key) };
+        vec![who, text_of(row, "total"), text_of(row, "per_s"), most.join(", ")]
     });
     let header = [title, "OPERATIONS", "BY THE SECOND", "MOSTLY"];
     output::table(&header, rows.collect(), "Nobody has asked anything.")

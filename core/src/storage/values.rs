@@ -31,8 +31,10 @@ word_enum! {
         NotSupported = "not_supported",
         /// It could, and is not switched on (quotas, for example).
         NotEnabled = "not_enabled",
-        /// It refused: rights, a licence.
+        /// It refused: rights, a secret.
         Refused = "refused",
+        /// It has no licence for it.
+        Unlicensed = "unlicensed",
         /// Whoever knows it did not answer.
         DidNotAnswer = "did_not_answer",
         /// There was an answer that nobody here can read.
@@ -470,6 +472,8 @@ pub enum OperationsOf {
     UnknownUser,
     /// A client's address.
     Client(String),
+    /// The storage's own servers, which pass requests on to each other.
+    Servers,
 }
 
 /// A mounted file system as everybody on this host sees it.
@@ -538,6 +542,8 @@ pub struct Capabilities {
     pub server_stats: Ability,
     /// Counts of users and clients.
     pub user_stats: Ability,
+    /// Whether it has a valid licence, where it wants one. Most of it may work without.
+    pub licence: Ability,
 }
 
 impl Capabilities {
@@ -557,6 +563,7 @@ impl Capabilities {
             stripe_write: no,
             server_stats: no,
             user_stats: no,
+            licence: no,
         }
     }
 }

@@ -1,6 +1,5 @@
 //! From BeeGFS's tool to what an admin reads: a program that prints what the real one printed is run by the real launcher, read by the adapter,
-//! judged by the services and asked for over HTTP. What 7 prints was captured from 7.4.7; what 8 prints was written from its public source and
-//! never seen.
+//! judged by the services and asked for over HTTP. What they print was captured from 7.4.7 and 8.3.1.
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
@@ -35,7 +34,10 @@ use tokio_util::task::TaskTracker;
 use crate::bench::{Launcher, PATIENCE};
 
 /// One thing the tool says: for which command lines (as the shell's `case` has them), its exit status, and what it prints.
-struct Says(&'static str, i32, String, &'static str);
+struct Says(&'static str, i32, String, String);
+
+/// The status of a tool that waits for a server without end.
+const HANGS: i32 = -1;
 
 fn fixture(path: &str) -> String {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../storage/tests/fixtures");
@@ -48,15 +50,19 @@ fn captured(name: &str) -> String {
     text.split_once('\n').unwrap().1.rsplit_once("[exit ").unwrap().0.to_owned()
 }
 
-fn written(name: &str) -> String {
-    fixture(&format!("beegfs-8.4.0/written-from-source-8.4.0-{name}"))
+/// What 8.3.1 was captured to say, with its status and both of its outputs.
+fn captured_8(asked: &'static str, name: &str) -> Says {
+    let path = format!("{}/../storage/tests/fixtures/beegfs-8.3.1/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let capture: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let text = |of: &str| capture[of].as_str().unwrap().to_owned();
+    Says(asked, i32::try_from(capture["status"].as_i64().unwrap()).unwrap(), text("stdout"), text("stderr"))
 }
 
 /// The tool of 7 on a good day. What comes first wins.
 fn seven() -> Vec<Says> {
-    let says = |asked, name: &str| Says(asked, 0, captured(name), "");
+    let says = |asked, name: &str| Says(asked, 0, captured(name), String::new());
     vec![
-        Says("\"--version\"", 1, captured("version"), ""),
+        Says("\"--version\"", 1, captured("version"), String::new()),
         says("\"--listnodes --nodetype=meta \"*", "listnodes-meta"),
         says("\"--listnodes \"*", "listnodes-storage"),
         says("\"--listtargets --nodetype=meta \"*", "listtargets-meta"),
@@ -71,24 +77,26 @@ fn seven() -> Vec<Says> {
     ]
 }
 
-/// The tool of 8 as its source says.
+/// The tool of 8.3.1 without a licence library, with the second storage server killed and a metadata target that was never heard of. Quotas are
+/// those of a file system with a licence.
 fn eight() -> Vec<Says> {
-    let says = |asked, name: &str| Says(asked, 0, written(name), "");
-    let of_1000 = written("quota-list-usage").split_inclusive('\n').filter(|row| row.contains("1000,")).collect();
+    let limits = |says: Says| Says(says.0, says.1, says.2.replace("\"id\":1700", "\"id\":1000"), says.3);
+    let of_1000 = |says: Says| {
+        let rows = says.2.split_inclusive('\n').filter(|row| row.contains("\"id\":1000,")).collect();
+        Says(says.0, says.1, rows, says.3)
+    };
     vec![
-        says("\"version\"", "version"),
-        says("*\" node list \"*", "node-list"),
-        says("*\" target list \"*", "target-list"),
-        says("*\" pool list \"*", "pool-list"),
-        Says(
-            "*\" quota list-usage --uids=1000-1000\"*",
-            0,
-            of_1000,
-            "INFO: usage is fetched every 30s from the nodes\n",
-        ),
-        says("*\" entry info --mount=none \"*", "entry-info"),
-        says("*\" stats user --node-type=meta \"*", "stats-user"),
-        says("*\" stats server \"*", "stats-server"),
+        Says("\"version\"", 0, "Version: 8.3.1 | Commit x | Built: y\n".into(), String::new()),
+        captured_8("*\" node list \"*", "node-list-st2-just-killed"),
+        captured_8("*\" target list \"*", "target-list"),
+        captured_8("*\" pool list \"*", "lic-pool-list"),
+        of_1000(captured_8("*\" quota list-usage --uids=1000-1000\"*", "lic-quota-users")),
+        limits(captured_8("*\" quota list-limits --uids=1000-1000\"*", "lic-limits")),
+        captured_8("*\" quota list-usage --uids=0-0\"*", "lic-quota-root"),
+        captured_8("*\" quota list-limits --uids=0-0\"*", "lic-limits-none"),
+        captured_8("*\" entry info --mount=none \"*", "entry-root"),
+        captured_8("*\" stats user m:1 --node-type=meta \"*", "users"),
+        captured_8("*\" stats server s:1 \"*", "stats-history"),
     ]
 }
 
@@ -136,7 +144,11 @@ impl Portal {
         for (number, Says(asked, status, stdout, stderr)) in answers.iter().enumerate() {
             std::fs::write(directory.join(format!("{number}.out")), stdout).unwrap();
             std::fs::write(directory.join(format!("{number}.err")), stderr).unwrap();
-            writeln!(script, "{asked}) n={number} status={status};;").unwrap();
+            match *status {
+                HANGS => writeln!(script, "{asked}) exec sleep 600;;"),
+                status => writeln!(script, "{asked}) n={number} status={status};;"),
+            }
+            .unwrap();
         }
         let directory = directory.display();
         writeln!(script, "*) echo \"Unable to connect to the server of the test\" >&2; exit 1;;\nesac").unwrap();
@@ -315,7 +327,7 @@ fn trouble_of_7_is_a_state_and_never_a_number() {
     let with = |first: Vec<Says>| portal.says(&[first, seven()].into_iter().flatten().collect::<Vec<_>>());
 
     let error = " [ERROR from beegfs-storage vm [ID: 1]: Communication error]\n";
-    with(vec![Says("\"--listtargets --nodetype=storage \"*", 1, down, error)]);
+    with(vec![Says("\"--listtargets --nodetype=storage \"*", 1, down, error.into())]);
     let storage = portal.storage();
     let silent = called(&storage["targets"], "id", &"storage:1".into());
     assert!(silent.get("total_bytes").is_none() && silent.get("free_bytes").is_none(), "{silent}");
@@ -324,9 +336,9 @@ fn trouble_of_7_is_a_state_and_never_a_number() {
 
     // As it was captured with the storage server down: both targets without a number, and nobody's quota told.
     with(vec![
-        Says("\"--listtargets --nodetype=storage \"*", 3, captured("down-listtargets-storage"), ""),
-        Says("\"--getquota --uid 1000 \"*", 3, captured("down-getquota"), ""),
-        Says("\"--clientstats --nodetype=storage \"*", 0, captured("down-clientstats"), ""),
+        Says("\"--listtargets --nodetype=storage \"*", 3, captured("down-listtargets-storage"), String::new()),
+        Says("\"--getquota --uid 1000 \"*", 3, captured("down-getquota"), String::new()),
+        Says("\"--clientstats --nodetype=storage \"*", 0, captured("down-clientstats"), String::new()),
     ]);
     let storage = portal.storage();
     for name in ["storage:1", "storage:2"] {
@@ -337,31 +349,34 @@ fn trouble_of_7_is_a_state_and_never_a_number() {
     assert_eq!(status, 503, "nobody is told idle because nobody answers: {clients}");
 
     let reached = captured("written-from-source-listnodes-reachable");
-    with(vec![Says("\"--listnodes --nodetype=storage \"*", 0, reached, "")]);
+    with(vec![Says("\"--listnodes --nodetype=storage \"*", 0, reached, String::new())]);
     assert!(codes(&portal.storage()).contains(&"node_unreachable"), "{}", portal.storage());
 
     let half = captured("getquota-user-csv").replace("cloudsdk,1000,0,10737418240", "cloudsdk,1000,,10737418240");
     let could_not = "Could not gather quota information from all storage nodes.\n";
-    with(vec![Says("\"--getquota --uid 1000 \"*", 1, half, could_not)]);
+    with(vec![Says("\"--getquota --uid 1000 \"*", 1, half, could_not.into())]);
     let (status, quotas) = portal.ask("GET", QUOTA, None);
     assert_eq!(status, 200, "{quotas}");
     assert!(quotas["items"].as_array().unwrap().iter().all(|quota| quota.get("used_bytes").is_none()), "{quotas}");
     assert!(!quotas["doubts"].as_array().unwrap().is_empty(), "{quotas}");
 
-    with(vec![Says("\"--getquota \"*", 1, String::new(), "This mode requires root privileges.\n")]);
+    with(vec![Says("\"--getquota \"*", 1, String::new(), "This mode requires root privileges.\n".into())]);
     let (status, quotas) = portal.ask("GET", QUOTA, None);
     assert_eq!((status, &quotas["missing"], &quotas["items"]), (200, &"refused".into(), &json!([])));
     assert!(quotas["text"].as_str().unwrap().contains("root privileges"), "{quotas}");
     assert!(codes(&portal.storage()).contains(&"quota_refused"));
 
-    with(vec![Says("\"--getquota \"*", 1, String::new(), "Quota is not enabled.\n")]);
+    with(vec![Says("\"--getquota \"*", 1, String::new(), "Quota is not enabled.\n".into())]);
     assert!(codes(&portal.storage()).contains(&"quota_not_enabled"));
 
     portal.says(&seven());
     portal.storage();
     let nobody = "Management node communication failed: localhost\n";
     assert_eq!(captured("down-management"), nobody);
-    portal.says(&[Says("\"--version\"", 1, captured("version"), ""), Says("*", 3, String::new(), nobody)]);
+    portal.says(&[
+        Says("\"--version\"", 1, captured("version"), String::new()),
+        Says("*", 3, String::new(), nobody.into()),
+    ]);
     let away = portal.storage();
     assert_eq!(codes(&away), ["storage_away"], "nobody answers, which is said once: {away}");
     assert_eq!(away["targets"], json!([]));
@@ -385,32 +400,55 @@ fn a_tool_that_is_not_there_and_a_launcher_that_is_not_are_told_apart() {
 }
 
 #[test]
-fn what_8_is_written_to_print_is_read_alike() {
+fn what_8_printed_is_read_alike() {
     let Some(portal) = Portal::start(8) else { return };
     portal.says(&eight());
     let storage = portal.storage();
-    assert_eq!((&storage["adapter"], &storage["version"]), (&"beegfs8".into(), &"8.4.0".into()));
+    assert_eq!((&storage["adapter"], &storage["version"]), (&"beegfs8".into(), &"8.3.1".into()));
     let target = called(&storage["targets"], "id", &"storage:1".into());
-    assert_eq!(target["total_bytes"], 270_582_939_648_u64);
-    let offline = called(&storage["targets"], "id", &"storage:2".into());
+    assert_eq!(target["total_bytes"], 270_553_174_016_u64);
+    let offline = called(&storage["targets"], "id", &"metadata:1".into());
     assert!(offline.get("total_bytes").is_none() && offline["reach"] == "offline", "{offline}");
     let found = codes(&storage);
-    for code in ["target_offline", "node_unreachable", "target_needs_resync", "client_version_differs"] {
+    for code in ["target_offline", "node_unreachable", "client_version_differs"] {
         assert!(found.contains(&code), "{code}: {found:?}");
     }
+    let of_servers: Vec<_> =
+        storage["findings"].as_array().unwrap().iter().filter(|it| it["about"] == "servers").collect();
+    assert!(of_servers.is_empty(), "remarks about a licence are no doubt about the servers: {of_servers:?}");
     let (_, quotas) = portal.ask("GET", QUOTA, None);
     let [first, second] = [1, 2].map(|pool| called(&quotas["items"], "pool", &pool.into()));
-    assert_eq!((&first["used_bytes"], &first["limit_bytes"]), (&4096.into(), &10_737_418_240_u64.into()));
-    assert!(second.get("used_bytes").is_none() && second["unlimited"] == true, "{second}");
-    let (_, stats) = portal.ask("GET", "/api/v1/storage/stats?of=servers", None);
-    assert_eq!(
-        (&stats["servers"][0]["id"], &stats["servers"][0]["written_bytes_per_s"]),
-        (&"storage:1".into(), &8192.into())
-    );
+    assert_eq!((&first["used_bytes"], &first["limit_bytes"]), (&73_400_320.into(), &1_000_000.into()));
+    assert!(second["used_bytes"] == 1_048_576 && second["unlimited"] == true, "{second}");
+    let stats = || portal.ask("GET", "/api/v1/storage/stats?of=servers", None).1;
+    let servers = stats();
+    assert_eq!(servers["servers"].as_array().unwrap().len(), 1, "{servers}");
+    assert!(servers["doubts"].to_string().contains("storage server 2"), "{servers}");
+
+    // One that hangs although it was reachable a moment ago is ended by the launcher.
+    let with = |first: Vec<Says>| portal.says(&[first, eight()].into_iter().flatten().collect::<Vec<_>>());
+    with(vec![
+        captured_8("*\" node list \"*", "node-list"),
+        Says("*\" stats server s:2 \"*", HANGS, String::new(), String::new()),
+    ]);
+    let servers = stats();
+    assert!(servers["doubts"].to_string().contains("storage server 2 are missing: it did not answer"), "{servers}");
+    assert!(servers["servers"].as_array().unwrap().iter().all(|server| server["id"] == "storage:1"), "{servers}");
 
     let refused = "Error: only root can query arbitrary user ids\n";
-    let with_refusal = vec![Says("*\" quota list-usage \"*", 1, String::new(), refused)];
-    portal.says(&with_refusal.into_iter().chain(eight()).collect::<Vec<_>>());
+    with(vec![Says("*\" quota \"*", 1, String::new(), refused.into())]);
     let (_, quotas) = portal.ask("GET", QUOTA, None);
     assert_eq!((&quotas["missing"], &quotas["items"]), (&"refused".into(), &json!([])));
+
+    with(vec![captured_8("*\" quota \"*", "quota")]);
+    let storage = portal.storage();
+    assert_eq!(codes(&storage).iter().filter(|code| **code == "quota_unlicensed").count(), 1, "{storage}");
+    assert_eq!(storage["capabilities"]["licence"], json!({"can": "no", "why": "unlicensed"}));
+    let (_, quotas) = portal.ask("GET", QUOTA, None);
+    assert_eq!((&quotas["missing"], &quotas["items"]), (&"unlicensed".into(), &json!([])));
+    with(vec![captured_8("*\" quota set-limits \"*", "lic-set-badpool")]);
+    let limits = json!({"limit_bytes": 1000, "pool": 9});
+    let (status, answer) = portal.ask("PUT", "/api/v1/storage/quotas/user/1000", Some(&limits));
+    assert_eq!(status, 422, "{answer}");
+    assert!(answer.to_string().contains("there is no storage pool 9"), "{answer}");
 }

@@ -44,6 +44,11 @@ pub(super) fn nodes(role: Role) -> Vec<String> {
     words(["--listnodes", node_type(role), "--details", "--reachable"])
 }
 
+/// The servers, without waiting for those that are down.
+pub(super) fn listed(role: Role) -> Vec<String> {
+    words(["--listnodes", node_type(role), "--details"])
+}
+
 /// Metadata targets have no pools by fullness and no long names.
 pub(super) fn targets(role: Role) -> Vec<String> {
     match role {

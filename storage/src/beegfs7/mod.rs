@@ -182,13 +182,33 @@ impl SharedStorage for Beegfs7 {
 
     async fn server_stats(&self, role: Role, seconds: u32) -> Result<Partial<Vec<ServerSample>>, StorageError> {
         beegfs::has_work(role)?;
-        if seconds == 0 {
-            return self
-                .tool
-                .ask(call::server_stats_now(role), Empty::Wrong, |text| stats::parse_now(text, role))
-                .await;
+        // Servers that do not answer are left out of both answers without a word.
+        let mut doubts = Doubts::default();
+        let listed = match self.tool.ask(call::listed(role), Empty::Wrong, |text| nodes::parse(text, role)).await {
+            Ok(listed) => {
+                doubts.add(listed.doubts);
+                listed.value
+            }
+            Err(error) => {
+                doubts.whole(&format!("it is not known whether servers are missing: {}", beegfs::said(&error)));
+                Vec::new()
+            }
+        };
+        let answer = if seconds > 0 {
+            let parse = |text: &str| stats::parse_history(text, listed.len());
+            self.tool.ask(call::server_stats(role, seconds), Empty::Wrong, parse).await?
+        } else {
+            self.tool.ask(call::server_stats_now(role), Empty::Wrong, |text| stats::parse_now(text, role)).await?
+        };
+        let Partial { value, doubts: said } = answer;
+        doubts.add(said);
+        for node in listed.iter().filter(|_| seconds == 0) {
+            let is_of = |sample: &ServerSample| sample.node.value().is_some_and(|of| of.number == node.id.number);
+            if !value.iter().any(is_of) {
+                doubts.whole(&beegfs::without_figures(&node.id, "it did not answer"));
+            }
         }
-        self.tool.ask(call::server_stats(role, seconds), Empty::Wrong, stats::parse_history).await
+        Ok(doubts.with(value))
     }
 
     async fn operations(&self, role: Role, of: OperationsKind) -> Result<Partial<Vec<OperationCounts>>, StorageError> {

@@ -8,8 +8,8 @@ use crate::doubts::{Doubts, printable};
 use crate::noise;
 use crate::units::digits;
 
-/// All servers of a role together, a row for each second.
-pub(super) fn parse_history(text: &str) -> Partial<Vec<ServerSample>> {
+/// All servers of a role together, a row for each second. Fewer of them than are `listed` are doubtful.
+pub(super) fn parse_history(text: &str, listed: usize) -> Partial<Vec<ServerSample>> {
     let mut doubts = Doubts::default();
     let mut titles: Option<Vec<&str>> = None;
     let mut samples = Vec::new();
@@ -19,9 +19,10 @@ pub(super) fn parse_history(text: &str) -> Partial<Vec<ServerSample>> {
             titles = Some(words);
             continue;
         }
-        if line.starts_with("Total results for ") {
-            if line == "Total results for 0 nodes:" {
-                doubts.line(number, line);
+        if let Some(rest) = line.strip_prefix("Total results for ") {
+            let answered = rest.strip_suffix(" nodes:").and_then(digits);
+            if answered.is_none_or(|answered| answered == 0 || answered < listed as u64) {
+                doubts.line(number, &format!("of {listed} servers not all answered: {line}"));
             }
             continue;
         }

@@ -285,9 +285,11 @@ fn a_mirrored_file_has_its_primary_node_and_its_targets() {
 
 #[test]
 fn statistics_are_bytes_and_counts() {
-    let samples = no_doubts(stats::parse_history(&text("serverstats")));
+    let samples = no_doubts(stats::parse_history(&text("serverstats"), 1));
     assert_eq!(samples.len(), 3);
     assert_eq!((samples[2].at_s, samples[2].read), (1_795_242_755, Known::Known(Bytes(0))));
+    let half = stats::parse_history(&text("serverstats"), 2);
+    assert!(half.doubts.len() == 1 && half.doubts[0].text.contains("of 2 servers"), "{half:?}");
     let now =
         "\n===== time index: 1795242755 =====\n\nnodeID   reqs   qlen bsy name\n     3     12      1   2 meta a\n\n";
     let sample = &no_doubts(stats::parse_now(now, Role::Metadata))[0];

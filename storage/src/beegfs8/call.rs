@@ -1,13 +1,17 @@
-//! What `beegfs` (8) is asked, word by word, after ThinkParQ/beegfs-go 8.4.0 (`ctl/internal/cmd`). **Not run.** The launcher allows exactly these
-//! forms and puts `--mgmtd-addr=`, `--auth-file=` and `--tls-cert-file=` in front.
+//! What `beegfs` (8) is asked, word by word. The launcher allows exactly these forms and puts `--mgmtd-addr=`, `--auth-file=` and
+//! `--tls-cert-file=` in front. Releases from 8.4.0 on also get [`NO_ALERTS`], which earlier ones refuse.
 //!
 //! Rows are asked for as NDJSON: `json` prints several lists when there are more rows than a page holds. `pool list` alone refuses that, and
 //! gets a page that holds all.
 
 use eirene_core::storage::{Bytes, Files, Limit, OperationsKind, PoolId, QuotaOf, QuotaRange, Role, SetStripe};
 
-/// Numbers as they are, and nothing beside the rows.
-const PLAIN: [&str; 4] = ["--raw", "--disable-alerts", "--disable-emojis", "--log-level=0"];
+/// Prints no alerts beside the rows. Only 8.4.0 and later know it.
+pub(super) const NO_ALERTS: &str = "--disable-alerts";
+/// Numbers as they are. [`NO_ALERTS`] goes behind it.
+pub(super) const RAW: &str = "--raw";
+/// In every question but for the version.
+const PLAIN: [&str; 3] = [RAW, "--disable-emojis", "--log-level=0"];
 
 fn rows(columns: &str, words: &[&str]) -> Vec<String> {
     let mut all = vec!["--output=ndjson".to_owned()];
@@ -55,6 +59,11 @@ pub(super) fn version() -> Vec<String> {
     vec!["version".into()]
 }
 
+/// Fails in releases that do not know [`NO_ALERTS`], and asks no server.
+pub(super) fn knows_no_alerts() -> Vec<String> {
+    vec![NO_ALERTS.into(), "version".into()]
+}
+
 pub(super) fn nodes() -> Vec<String> {
     rows(
         "id,type,alias,nics,reachable",
@@ -79,12 +88,22 @@ pub(super) fn pools() -> Vec<String> {
     all
 }
 
-pub(super) fn quotas(range: QuotaRange) -> Vec<String> {
+/// What is used, of those who use something.
+pub(super) fn usage(range: QuotaRange) -> Vec<String> {
+    quotas("list-usage", range)
+}
+
+/// The limits of those who have some of their own.
+pub(super) fn limits(range: QuotaRange) -> Vec<String> {
+    quotas("list-limits", range)
+}
+
+fn quotas(list: &str, range: QuotaRange) -> Vec<String> {
     let whose = match range.of {
         QuotaOf::User => "--uids",
         QuotaOf::Group => "--gids",
     };
-    rows("id,type,pool,space,inode", &["quota", "list-usage", &format!("{whose}={}-{}", range.first, range.last)])
+    rows("id,type,pool,space,inode", &["quota", list, &format!("{whose}={}-{}", range.first, range.last)])
 }
 
 /// Lists have plural flags, settings singular ones.
@@ -140,20 +159,20 @@ pub(super) fn set_stripe(path: &str, wanted: &SetStripe) -> Vec<String> {
 
 const STATS: &str = "time,node_id,alias,queue_length,requests,busy_workers,written,read";
 
-pub(super) fn server_stats_now(role: Role) -> Vec<String> {
-    rows(STATS, &["stats", "server", node_type(role), "--interval=0s"])
-}
-
-/// Only one server at a time has a history; `--sum` prints a sentence among the rows.
+/// One server: for all of a role the tool waits without end where one of them hangs, and prints zeros for one that is down.
 pub(super) fn server_stats(role: Role, node: u32, seconds: u32) -> Vec<String> {
-    let node = format!("{}:{node}", if role == Role::Storage { "s" } else { "m" });
-    rows(STATS, &["stats", "server", &node, "--interval=0s", &format!("--history={seconds}s")])
+    rows(STATS, &["stats", "server", &server(role, node), "--interval=0s", &format!("--history={seconds}s")])
 }
 
-pub(super) fn operations(role: Role, of: OperationsKind) -> Vec<String> {
+/// One server: for all of a role the tool has no answer where one of them is down. The type of node chooses the columns.
+pub(super) fn operations(role: Role, node: u32, of: OperationsKind) -> Vec<String> {
     let whose = match of {
         OperationsKind::Users => "user",
         OperationsKind::Clients => "client",
     };
-    rows("", &["stats", whose, node_type(role), "--interval=0s"])
+    rows("", &["stats", whose, &server(role, node), node_type(role), "--interval=0s"])
+}
+
+fn server(role: Role, node: u32) -> String {
+    format!("{}:{node}", if role == Role::Storage { "s" } else { "m" })
 }

@@ -2,12 +2,15 @@
 
 use eirene_core::storage::{
     Bytes, Consistency, DefaultQuota, DoubtAbout, Entry, EntryKind, Files, Known, NodeId, Partial, Pattern, Pool,
-    PoolId, Reach, Role, Room, ServerNode, Stripe, Target, TargetId, Why,
+    PoolId, Reach, Room, ServerNode, Stripe, Target, TargetId, Why,
 };
 
 use super::rows::{self, Row};
 use crate::doubts::{Doubts, printable};
 use crate::units::digits;
+
+/// Longest time since the last contact, seconds: BeeGFS is younger than 30 years.
+const LONGEST_AGO_S: u64 = 30 * 366 * 24 * 60 * 60;
 
 /// Reads every row by `row`; those it cannot read become doubts.
 pub(super) fn each<T>(text: &str, mut row: impl FnMut(&Row, &mut Doubts) -> Option<T>) -> (Vec<T>, Doubts) {
@@ -68,17 +71,21 @@ fn target(row: &Row, id: TargetId) -> Option<Target> {
     let free = rows::size(row, "space_free", Bytes);
     let contradiction = total.value().zip(free.value()).is_some_and(|(total, free)| free > total);
     let checked = |size| if contradiction { Known::Missing(Why::NotUnderstood) } else { size };
+    let reach = match rows::text(row, "reachability")? {
+        "Online" => Reach::Online,
+        "Probably-offline" => Reach::ProbablyOffline,
+        "Offline" => Reach::Offline,
+        _ => Reach::Unknown,
+    };
+    // The management keeps the last numbers of a target whose server is down, and prints them.
+    let is_silent = matches!(reach, Reach::Offline | Reach::ProbablyOffline);
+    let files = |column| if is_silent { Known::Missing(Why::DidNotAnswer) } else { rows::size(row, column, Files) };
     Some(Target {
         id,
         node: node.map_or(Known::Missing(Why::NotUnderstood), Known::Known),
         alias: rows::name(row, "alias"),
         pool: rows::id(row, "storage_pool").and_then(|(_, pool)| u16::try_from(pool).ok()).map(PoolId),
-        reach: match rows::text(row, "reachability")? {
-            "Online" => Reach::Online,
-            "Probably-offline" => Reach::ProbablyOffline,
-            "Offline" => Reach::Offline,
-            _ => Reach::Unknown,
-        },
+        reach,
         consistency: match rows::text(row, "consistency")? {
             "Good" => Consistency::Good,
             "Needs-resync" => Consistency::NeedsResync,
@@ -91,13 +98,15 @@ fn target(row: &Row, id: TargetId) -> Option<Target> {
             "Emergency" => Room::Emergency,
             _ => Room::Unknown,
         },
-        total: checked(total),
-        free: checked(free),
-        inodes_total: rows::size(row, "inodes", Files),
-        inodes_free: rows::size(row, "inodes_free", Files),
+        total: if is_silent { Known::Missing(Why::DidNotAnswer) } else { checked(total) },
+        free: if is_silent { Known::Missing(Why::DidNotAnswer) } else { checked(free) },
+        inodes_total: files("inodes"),
+        inodes_free: files("inodes_free"),
         precision: Bytes(1),
         inodes_precision: Files(1),
         last_contact_s: match rows::text(row, "last_contact")?.strip_suffix("s ago").map(digits) {
+            // The management counts from 1970 for a target that it has never heard of.
+            Some(Some(seconds)) if seconds > LONGEST_AGO_S => Known::Missing(Why::NeverMeasured),
             Some(Some(seconds)) => Known::Known(seconds),
             Some(None) => Known::Missing(Why::NotUnderstood),
             None => Known::Missing(Why::DidNotAnswer),
@@ -189,9 +198,4 @@ fn stripe(row: &Row) -> Known<Stripe> {
 fn pool(row: &Row) -> Option<(PoolId, String)> {
     let (name, id) = rows::text(row, "storage_pool")?.strip_suffix(')')?.rsplit_once(" (")?;
     Some((PoolId(u16::try_from(digits(id)?).ok()?), printable(name)))
-}
-
-/// Servers of a role, by number.
-pub(super) fn numbers(nodes: &[ServerNode], role: Role) -> Vec<u32> {
-    nodes.iter().filter(|node| node.id.role == role).map(|node| node.id.number).collect()
 }

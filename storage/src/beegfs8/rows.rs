@@ -1,7 +1,7 @@
 //! Rows of JSON, one a line or in lists, and the cells in them. A cell is a Go value, not what the table shows: an id is an object in one
 //! command and `s:1` in the next (`common/beegfs/entity.go`). The reader takes either.
 
-use eirene_core::storage::{Bytes, Files, Known, Limit, Role, Why};
+use eirene_core::storage::{Known, Limit, Role, Why};
 use serde_json::{Map, Value};
 
 use crate::doubts::{Doubts, printable};
@@ -104,27 +104,14 @@ pub(super) fn limit<T>(text: &str, of: impl FnOnce(u64) -> T) -> Known<Limit<T>>
     }
 }
 
-/// `used/limit` in one cell.
-pub(super) fn used_and_limit<T>(cell: &str, of: impl Fn(u64) -> T) -> (Known<T>, Known<Limit<T>>) {
-    let Some((used, most)) = cell.split_once('/') else {
-        return (Known::Missing(Why::NotUnderstood), Known::Missing(Why::NotUnderstood));
-    };
-    let used = match used {
-        "?" => Known::Missing(Why::DidNotAnswer),
-        used => match digits(used).filter(|number| *number < i64::MAX as u64) {
+/// What is used, of `used/limit` in one cell. The limits are asked for themselves: who uses nothing has no such cell.
+pub(super) fn used<T>(cell: &str, of: impl FnOnce(u64) -> T) -> Known<T> {
+    match cell.split_once('/').map(|(used, _)| used) {
+        Some("?") => Known::Missing(Why::DidNotAnswer),
+        Some(used) => match digits(used).filter(|number| *number < i64::MAX as u64) {
             Some(number) => Known::Known(of(number)),
             None => Known::Missing(Why::NotUnderstood),
         },
-    };
-    (used, if most.is_empty() { Known::Missing(Why::NotUnderstood) } else { limit(most, of) })
-}
-
-/// Bytes and files of a cell of quotas.
-pub(super) fn bytes(cell: &str) -> (Known<Bytes>, Known<Limit<Bytes>>) {
-    used_and_limit(cell, Bytes)
-}
-
-/// Files of a cell of quotas.
-pub(super) fn files(cell: &str) -> (Known<Files>, Known<Limit<Files>>) {
-    used_and_limit(cell, Files)
+        None => Known::Missing(Why::NotUnderstood),
+    }
 }

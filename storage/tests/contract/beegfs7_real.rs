@@ -318,7 +318,7 @@ async fn a_range_has_everybody_s_own_limits_and_the_default_ones_of_who_has_none
         }
     }
     let gone = storage.default_quota(PoolId(999)).await;
-    assert!(matches!(gone, Err(StorageError::NoSuchPlace { .. })), "a pool that is not there: {gone:?}");
+    assert!(matches!(gone, Err(StorageError::NoSuchPool(PoolId(999)))), "a pool that is not there: {gone:?}");
 }
 
 #[tokio::test]

@@ -1,11 +1,12 @@
 //! One contract for all implementations of the storage port: POSIX on a temporary directory, and on an XFS and an ext4 with project quotas
 //! (`storage/tests/with-xfs` runs those); BeeGFS 7 on answers that were captured, and on daemons that run (`EIRENE_TEST_BEEGFS7` names them);
-//! BeeGFS 8 on answers that are written from its source. The assertions are the same for all; what a storage does not have it must say by
-//! `Unsupported`, and by its capabilities.
+//! BeeGFS 8 on answers that were captured, of 8.3.1 and of a build shortly before 8.4.0. The assertions are the same for all; what a storage
+//! does not have it must say by `Unsupported`, and by its capabilities.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod beegfs7_real;
+mod beegfs8_real;
 mod benches;
 mod disks;
 mod reads;
@@ -66,14 +67,24 @@ macro_rules! contract {
                 super::$name(&crate::benches::beegfs7_real()).await;
             })*
         }
-        mod beegfs8_written {
+        mod beegfs8_captured_8_3 {
             $(#[tokio::test]
             async fn $name() {
-                super::$name(&crate::benches::beegfs8()).await;
+                super::$name(&crate::benches::beegfs8_3()).await;
             })*
             $($(#[tokio::test]
             async fn $played() {
-                super::$played(&crate::benches::beegfs8()).await;
+                super::$played(&crate::benches::beegfs8_3()).await;
+            })*)?
+        }
+        mod beegfs8_captured_8_4 {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(&crate::benches::beegfs8_4()).await;
+            })*
+            $($(#[tokio::test]
+            async fn $played() {
+                super::$played(&crate::benches::beegfs8_4()).await;
             })*)?
         }
     };

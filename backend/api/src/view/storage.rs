@@ -66,6 +66,8 @@ pub(super) struct CapabilitiesView {
     server_stats: AbilityView,
     /// Counts of users and clients.
     user_stats: AbilityView,
+    /// A valid licence, where the storage wants one.
+    licence: AbilityView,
 }
 
 /// Whether something can be done.
@@ -369,6 +371,7 @@ impl From<&Capabilities> for CapabilitiesView {
             stripe_write: can.stripe_write.into(),
             server_stats: can.server_stats.into(),
             user_stats: can.user_stats.into(),
+            licence: can.licence.into(),
         }
     }
 }

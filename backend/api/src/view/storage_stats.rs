@@ -144,10 +144,14 @@ pub(super) struct OperationsView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     user: Option<u32>,
-    /// A client's address; absent for users.
+    /// A client's address; absent for users and servers.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     client: Option<String>,
+    /// Requests of the storage's own servers to each other; present only where it is true.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    servers: bool,
     /// Operations since the servers were started.
     total: u64,
     /// The same by the second; absent where that cannot be told.
@@ -271,7 +275,7 @@ impl From<&UsersPoint> for UsersPointView {
     fn from(point: &UsersPoint) -> Self {
         let number = |of: &OperationsOf| match of {
             OperationsOf::User(number) => Some(*number),
-            OperationsOf::UnknownUser | OperationsOf::Client(_) => None,
+            OperationsOf::UnknownUser | OperationsOf::Client(_) | OperationsOf::Servers => None,
         };
         Self {
             at: point.at,
@@ -285,10 +289,11 @@ impl From<&UsersPoint> for UsersPointView {
 impl From<Row> for OperationsView {
     fn from(row: Row) -> Self {
         let Row { counts, per_s } = row;
+        let servers = counts.of == OperationsOf::Servers;
         let (user, client) = match counts.of {
             OperationsOf::User(user) => (Some(user), None),
             OperationsOf::Client(client) => (None, Some(client)),
-            OperationsOf::UnknownUser => (None, None),
+            OperationsOf::UnknownUser | OperationsOf::Servers => (None, None),
         };
         let rate_of = |name: &str, rates: &Rates| {
             let found = rates.by_name.iter().find(|(other, _)| other == name);
@@ -301,6 +306,7 @@ impl From<Row> for OperationsView {
         Self {
             user,
             client,
+            servers,
             total: counts.total,
             operations: operations.collect(),
             read_bytes_per_s: per_s.as_ref().and_then(|rates| rates.read).map(rounded),

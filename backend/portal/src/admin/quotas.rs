@@ -43,7 +43,7 @@ pub(crate) async fn page(
     let layout = layout(&me, Place::Storage, &words().get("quotas.title"));
     // Where it is not known, whoever tries is told.
     let can = report.snapshot.capabilities.as_ref();
-    let sets = can.is_none_or(|can| can.quota_write != Ability::No(Why::NotSupported));
+    let sets = can.is_none_or(|can| !matches!(can.quota_write, Ability::No(Why::NotSupported | Why::Unlicensed)));
     Ok(show(&QuotasPage::new(words(), layout, asked, &outcome, pools, &names, sets))?.into_response())
 }
 

@@ -210,7 +210,7 @@ pub(crate) fn numbers(people: &Operations, history: &[UsersPoint]) -> Vec<u32> {
 fn number(of: &OperationsOf) -> Option<u32> {
     match of {
         OperationsOf::User(number) => Some(*number),
-        OperationsOf::Client(_) | OperationsOf::UnknownUser => None,
+        OperationsOf::Client(_) | OperationsOf::UnknownUser | OperationsOf::Servers => None,
     }
 }
 
@@ -420,6 +420,7 @@ fn who(words: &Words, names: &BTreeMap<u32, Username>, of: &OperationsOf) -> Str
         ),
         OperationsOf::Client(client) => client.clone(),
         OperationsOf::UnknownUser => words.get("activity.unknown_user"),
+        OperationsOf::Servers => words.get("activity.own_servers"),
     }
 }
 

@@ -125,7 +125,7 @@ impl QuotasPage {
                 remarks = said("quotas.idle", idle).into_iter().chain(said("quotas.more", more)).collect();
                 doubts = quotas.answer.doubts.iter().map(|doubt| doubt.text.clone()).collect();
                 match &quotas.missing {
-                    Some((Why::NotSupported, text)) => {
+                    Some((Why::NotSupported | Why::Unlicensed, text)) => {
                         note.clear();
                         sentence(text)
                     }
@@ -153,7 +153,11 @@ impl QuotasPage {
 fn telling(quotas: &Quotas) -> Vec<&Quota> {
     let unlimited = |limit: Option<bool>| limit.unwrap_or(true);
     let is_idle = |quota: &Quota| {
-        let used = quota.used.value().is_some_and(|used| used.0 == 0);
+        // Who was not measured uses nothing, as far as anybody knows; their limits are known then.
+        let used = match quota.used {
+            Known::Known(used) => used.0 == 0,
+            Known::Missing(why) => why == Why::NeverMeasured && quota.limit.value().is_some(),
+        };
         let files = quota.files_used.value().is_none_or(|files| files.0 == 0);
         let bytes_free = quota.limit.value().map(|limit| *limit == Limit::Unlimited);
         let files_free = quota.files_limit.value().map(|limit| *limit == Limit::Unlimited);

@@ -2,7 +2,8 @@
 
 use eirene_core::space::SeenUsage;
 use eirene_core::storage::{
-    Bytes, Consistency, DefaultQuota, Files, Known, Limit, Partial, Pool, PoolId, Reach, Room, ServerNode, Target,
+    Ability, Bytes, Consistency, DefaultQuota, Files, Known, Limit, Partial, Pool, PoolId, Reach, Room, ServerNode,
+    Target, Why,
 };
 use eirene_core::{Space, SpaceOwner, SpaceState};
 use eirene_services::spaces::census::Census;
@@ -153,7 +154,6 @@ impl StoragePage {
     /// Shows what was seen; `defaults` are those of the pools, in their order.
     pub(crate) fn new(words: &Words, layout: Layout, report: &Report, census: &Census, defaults: &[Defaults]) -> Self {
         let snapshot = &report.snapshot;
-        let version = snapshot.capabilities.as_ref().and_then(|can| can.version.value().cloned());
         let known = items(&snapshot.pools);
         let servers: Vec<ServerView> = items(&snapshot.nodes).iter().map(|node| of_server(words, node)).collect();
         let targets: Vec<PartView> =
@@ -165,7 +165,7 @@ impl StoragePage {
             .collect();
         Self {
             layout,
-            adapter: [Some(report.adapter.to_owned()), version].into_iter().flatten().collect::<Vec<_>>().join(" "),
+            adapter: adapter(words, report),
             at: snapshot.at.map(Time::new),
             findings: report.findings.iter().map(|finding| of_finding(words, finding)).collect(),
             roots: snapshot.roots.iter().map(|root| of_root(words, root)).collect(),
@@ -188,6 +188,19 @@ impl StoragePage {
             largest: census.largest.iter().map(|(space, seen)| of_space(words, space, seen)).collect(),
         }
     }
+}
+
+/// The adapter with the version of its tool, and that the storage has no valid licence.
+fn adapter(words: &Words, report: &Report) -> String {
+    let Some(can) = &report.snapshot.capabilities else { return report.adapter.to_owned() };
+    let adapter = match can.version.value() {
+        Some(version) => format!("{} {version}", report.adapter),
+        None => report.adapter.to_owned(),
+    };
+    if can.licence == Ability::No(Why::Unlicensed) {
+        return format!("{adapter}. {}", words.get("storage_page.unlicensed"));
+    }
+    adapter
 }
 
 fn items<T>(asked: &Asked<Partial<Vec<T>>>) -> &[T] {
@@ -384,5 +397,31 @@ fn of_space(words: &Words, space: &Space, seen: &SeenUsage) -> UseView {
         owner: owner(words, space),
         chip: away.unwrap_or_else(|| level_chip(words, seen.level)),
         used: used(words, seen),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use eirene_core::storage::Capabilities;
+    use eirene_services::storage::snapshot::Snapshot;
+    use eirene_words::words;
+
+    use super::*;
+
+    #[test]
+    fn a_missing_licence_is_said_once_beside_the_version() {
+        for (licence, shown) in [
+            (Ability::Yes, "beegfs8 8.3.1"),
+            (Ability::Unknown, "beegfs8 8.3.1"),
+            (Ability::No(Why::Unlicensed), "beegfs8 8.3.1. This BeeGFS has no valid licence"),
+        ] {
+            let version = Known::Known("8.3.1".to_owned());
+            let capabilities = Some(Capabilities { version, licence, ..Capabilities::none("beegfs8") });
+            let snapshot = Arc::new(Snapshot { capabilities, ..Snapshot::default() });
+            let report = Report { adapter: "beegfs8", snapshot, findings: Vec::new() };
+            assert_eq!(adapter(words(), &report), shown);
+        }
     }
 }

@@ -58,7 +58,7 @@ fn level_from(usage: &Usage, thresholds: Thresholds, full: u8) -> Level {
         (_, None) => silence,
     };
     // Where nobody counts, only the file system can run out. Of files many storages say nothing even where they count bytes.
-    let nobody_counts = matches!(usage.missing, Some(Why::NotSupported | Why::NotEnabled));
+    let nobody_counts = matches!(usage.missing, Some(Why::NotSupported | Why::NotEnabled | Why::Unlicensed));
     let silence = if nobody_counts { None } else { Some(Level::Unknown) };
     let of_all = |free: Option<u64>, total: Option<u64>| {
         let (free, total) = (free?, total?);

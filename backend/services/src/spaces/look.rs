@@ -13,7 +13,7 @@ use eirene_core::storage::{
 use eirene_core::{Space, SpaceKind, SpaceOwner};
 
 use super::quotas::{Answer, QuotaRound};
-use crate::storage::snapshot::{Trouble, TroubleKind};
+use crate::storage::snapshot::{Trouble, TroubleKind, why_missing};
 
 /// What the kernel calls BeeGFS.
 pub(super) const BEEGFS: &str = "beegfs";
@@ -58,7 +58,7 @@ pub(super) async fn look(
             // What is told of the directory says more of it.
             Ok(Known::Missing(_)) => {}
             // The file system and the directory have just been seen.
-            Err(error) => return Ok(Usage { missing: Some(Trouble::from(&error).kind.why()), ..none }),
+            Err(error) => return Ok(Usage { missing: Some(why_missing(&error)), ..none }),
         }
     }
     let Some(of) = of.filter(|_| on_beegfs) else { return Ok(Usage { missing: Some(why), ..none }) };
@@ -111,7 +111,7 @@ async fn pool_of(storage: &dyn SharedStorage, place: &Place) -> Result<PoolId, W
     let entry = storage.entry(place).await.map_err(|error| match error {
         StorageError::Unsupported(_) | StorageError::Invalid(_) => Why::NotSupported,
         StorageError::Refused { why, .. } => why,
-        other => Trouble::from(&other).kind.why(),
+        other => why_missing(&other),
     })?;
     let (pool, _) = told(&told(&entry.stripe)?.pool)?;
     Ok(*pool)
@@ -143,7 +143,7 @@ fn of_file_system(seen: &FileSystem) -> Usage {
 /// Whether a look saw that nobody counts what the space uses; a storage that only did not answer now counts it all the same.
 pub fn nobody_counts(seen: &Usage) -> bool {
     seen.source == UsageSource::FileSystem
-        && matches!(seen.missing, Some(Why::NotSupported | Why::NotEnabled | Why::Refused))
+        && matches!(seen.missing, Some(Why::NotSupported | Why::NotEnabled | Why::Unlicensed | Why::Refused))
 }
 
 /// What was seen, with what was measured where nobody counts. More than the whole file system holds was never measured in earnest.

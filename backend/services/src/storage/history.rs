@@ -393,7 +393,7 @@ mod tests {
     fn named(point: &UsersPoint) -> Vec<u32> {
         let number = |(of, _): &(OperationsOf, Load)| match of {
             OperationsOf::User(number) => *number,
-            OperationsOf::UnknownUser | OperationsOf::Client(_) => panic!("{of:?}"),
+            OperationsOf::UnknownUser | OperationsOf::Client(_) | OperationsOf::Servers => panic!("{of:?}"),
         };
         point.users.iter().map(number).collect()
     }

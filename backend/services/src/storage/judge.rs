@@ -64,9 +64,9 @@ pub fn judge(snapshot: &Snapshot, near_full: NearFull, now: Timestamp) -> Vec<Fi
         found.root(root);
     }
     found.homes(&snapshot.homes);
-    found.abilities(snapshot);
-    found.versions(snapshot);
     let causes = Causes::of(snapshot);
+    found.abilities(snapshot, &causes);
+    found.versions(snapshot);
     if let Some(nodes) = found.answer("servers", &snapshot.nodes, &causes) {
         found.nodes(nodes);
     }
@@ -138,22 +138,29 @@ struct Findings {
 }
 
 /// What one cause makes of every question, and is said once: that nobody runs the tool, or that the whole storage does not answer.
-struct Causes {
+struct Causes<'a> {
     no_tool: bool,
     away: bool,
+    /// Why the tool cannot ask at all: a wrong secret or certificate.
+    misconfigured: Option<&'a str>,
 }
 
-impl Causes {
-    fn of(snapshot: &Snapshot) -> Self {
+impl<'a> Causes<'a> {
+    fn of(snapshot: &'a Snapshot) -> Self {
         let can = snapshot.capabilities.as_ref();
         Self {
             no_tool: can.is_some_and(|can| can.version == Known::Missing(Why::DidNotAnswer)),
             away: snapshot.nodes.away().is_some(),
+            misconfigured: match &snapshot.nodes {
+                Asked::Failed(trouble) if is_misconfigured(trouble) => Some(&trouble.text),
+                Asked::Failed(_) | Asked::Got(_) | Asked::Unsupported => None,
+            },
         }
     }
 
     fn explain(&self, what: &str, trouble: &Trouble) -> bool {
-        self.no_tool || self.away && what != "servers" && trouble.kind == TroubleKind::Away
+        let again = self.away && trouble.kind == TroubleKind::Away || self.misconfigured == Some(&trouble.text);
+        self.no_tool || again && what != "servers"
     }
 }
 
@@ -181,7 +188,12 @@ impl Findings {
     }
 
     /// What a question brought; that it brought nothing or something doubtful is a finding.
-    fn answer<'a, T>(&mut self, what: &str, asked: &'a Asked<Partial<T>>, causes: &Causes) -> Option<&'a Partial<T>> {
+    fn answer<'a, T>(
+        &mut self,
+        what: &str,
+        asked: &'a Asked<Partial<T>>,
+        causes: &Causes<'_>,
+    ) -> Option<&'a Partial<T>> {
         match asked {
             Asked::Unsupported => None,
             Asked::Got(answer) => {
@@ -265,7 +277,7 @@ impl Findings {
         self.add(code, severity, "homes".to_owned(), text);
     }
 
-    fn abilities(&mut self, snapshot: &Snapshot) {
+    fn abilities(&mut self, snapshot: &Snapshot, causes: &Causes<'_>) {
         let Some(can) = &snapshot.capabilities else { return };
         if can.version == Known::Missing(Why::DidNotAnswer) {
             let said = match &snapshot.nodes {
@@ -286,7 +298,11 @@ impl Findings {
                 let text = say_with("finding.quota_not_enabled", &values);
                 self.add("quota_not_enabled", Severity::Warning, String::new(), text);
             }
-            Ability::No(Why::Refused) => {
+            Ability::No(Why::Unlicensed) => {
+                let text = say("finding.quota_unlicensed");
+                self.add("quota_unlicensed", Severity::Warning, String::new(), text);
+            }
+            Ability::No(Why::Refused) if causes.misconfigured.is_none() => {
                 let text = say_with("finding.quota_refused", &values);
                 self.add("quota_refused", Severity::Warning, String::new(), text);
             }
@@ -444,10 +460,19 @@ impl Findings {
     }
 }
 
+/// Whether the launcher's configuration is at fault, which the adapters' sentences name then.
+fn is_misconfigured(trouble: &Trouble) -> bool {
+    trouble.kind == TroubleKind::Refused && trouble.text.contains("launcher's configuration")
+}
+
 fn failed(what: &str, trouble: &Trouble) -> (&'static str, Sentence) {
-    let values = [("what", what), ("said", trouble.text.as_str())];
+    // Sentences around it go on.
+    let values = [("what", what), ("said", trouble.text.trim_end_matches('.'))];
     match trouble.kind {
         TroubleKind::Away | TroubleKind::Missing => ("storage_away", say_with("finding.storage_away", &values)),
+        TroubleKind::Refused if is_misconfigured(trouble) => {
+            ("storage_misconfigured", say_with("finding.storage_misconfigured", &values))
+        }
         TroubleKind::Refused => ("storage_refuses", say_with("finding.storage_refuses", &values)),
         TroubleKind::Half | TroubleKind::NotUnderstood => {
             ("not_understood", say_with("finding.not_understood", &values))

@@ -99,7 +99,13 @@ impl StorageLimits {
             set
         });
         let set = setting.await.map_err(|error| AppError::Internal(error.into()))?;
-        set.map_err(|error| refused(&error))
+        set.map_err(|error| match &error {
+            StorageError::NoSuchPool(pool) => {
+                let text = say_with("wrong.no_such_pool", &[("pool", &pool.0.to_string())]);
+                AppError::Invalid(vec![FieldError::new("pool", text)])
+            }
+            _ => refused(&error),
+        })
     }
 
     /// Written down also when it failed: an answer that was lost may have been carried out.
@@ -153,7 +159,7 @@ fn refused(error: &StorageError) -> AppError {
         StorageError::Invalid(text) => {
             AppError::Invalid(vec![FieldError::new("limit_bytes", Sentence::from_elsewhere(text))])
         }
-        StorageError::NoSuchPlace { .. } => AppError::NotFound,
+        StorageError::NoSuchPlace { .. } | StorageError::NoSuchPool(_) => AppError::NotFound,
         StorageError::Away { .. } => away(error),
     }
 }

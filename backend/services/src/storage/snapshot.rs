@@ -85,10 +85,18 @@ impl TroubleKind {
     }
 }
 
+/// Why a number that was asked for is missing.
+pub fn why_missing(error: &StorageError) -> Why {
+    match error {
+        StorageError::Refused { why, .. } => *why,
+        error => Trouble::from(error).kind.why(),
+    }
+}
+
 impl From<&StorageError> for Trouble {
     fn from(error: &StorageError) -> Self {
         let kind = match error {
-            StorageError::NoSuchPlace { .. } => TroubleKind::Missing,
+            StorageError::NoSuchPlace { .. } | StorageError::NoSuchPool(_) => TroubleKind::Missing,
             StorageError::Refused { .. } => TroubleKind::Refused,
             StorageError::Away { .. } => TroubleKind::Away,
             StorageError::Unsupported(_)

@@ -224,8 +224,8 @@ proptest! {
     #[test]
     fn damaged_rates_never_lie(damages in prop::collection::vec(damage(), 1..4)) {
         let whole = text("serverstats");
-        let truth = stats::parse_history(&whole).value;
-        for sample in stats::parse_history(&damaged(&whole, &damages)).value {
+        let truth = stats::parse_history(&whole, 1).value;
+        for sample in stats::parse_history(&damaged(&whole, &damages), 1).value {
             prop_assert!(truth.contains(&sample), "{sample:?}");
         }
     }
@@ -238,7 +238,7 @@ fn every_parser(text: &str) {
     let _ = quota::parse(text, users(1000, 1003));
     let _ = quota::parse_defaults(text);
     let _ = entry::parse(text);
-    let _ = stats::parse_history(text);
+    let _ = stats::parse_history(text, 1);
     let _ = stats::parse_now(text, Role::Storage);
     let _ = stats::parse_operations(text, OperationsKind::Users);
 }

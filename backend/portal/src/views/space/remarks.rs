@@ -23,6 +23,7 @@ pub(crate) fn why(words: &Words, why: Why) -> String {
         Why::NotSupported => "my_spaces.why.not_supported",
         Why::NotEnabled => "my_spaces.why.not_enabled",
         Why::Refused => "my_spaces.why.refused",
+        Why::Unlicensed => "my_spaces.why.unlicensed",
         Why::NotUnderstood => "my_spaces.why.not_understood",
         Why::NeverMeasured => "my_spaces.why.never_measured",
         // And what a later storage may say, which has no words yet.

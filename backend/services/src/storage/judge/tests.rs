@@ -289,7 +289,9 @@ fn questions_without_a_good_answer_are_named() {
     };
     let (servers, pools) = (("storage_away", "servers".to_owned()), ("storage_refuses", "pools".to_owned()));
     assert_eq!(codes(&away), [servers, pools], "what else is wrong is still said");
-    for (why, code) in [(Why::NotEnabled, "quota_not_enabled"), (Why::Refused, "quota_refused")] {
+    for (why, code) in
+        [(Why::NotEnabled, "quota_not_enabled"), (Why::Unlicensed, "quota_unlicensed"), (Why::Refused, "quota_refused")]
+    {
         let mut off = healthy();
         off.capabilities.as_mut().unwrap().quota_read = Ability::No(why);
         assert_eq!(codes(&off), [(code, String::new())]);

@@ -179,7 +179,7 @@ async fn a_limit_is_taken_back_also_from_who_uses_nothing_and_not_forgotten_whil
         assert_eq!((seen(&test, "stars").await.limit_state, last_set(&test)), (LimitState::Wanted, Some(GIB)));
         assert_eq!(test.app.db.owner_limits().await.unwrap().len(), 1, "{missing:?}");
     }
-    // BeeGFS 8 leaves out who uses nothing, before and after.
+    // A storage may leave out who uses nothing, before and after.
     test.storage.state().limit_missing = Some(Why::NeverMeasured);
     converge(&test).await;
     assert_eq!((seen(&test, "stars").await.limit_state, last_set(&test)), (LimitState::Unset, Some(Limit::Unlimited)));
