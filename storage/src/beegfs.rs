@@ -75,7 +75,7 @@ pub(crate) fn has_work(role: Role) -> Result<(), StorageError> {
 
 /// That an answer lacks the figures of a server.
 pub(crate) fn without_figures(node: &NodeId, why: &str) -> String {
-    format!("the figures of {} are missing: {why}", server(node))
+    format!("The figures of {} are missing: {why}", server(node))
 }
 
 /// A server as sentences name it.
