@@ -1,6 +1,7 @@
 //! BeeGFS's tool behind the launcher, as the storage adapters ask for it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use eirene_core::launcher::{Launcher, LauncherAnswer, LauncherError, LauncherRequest};
@@ -9,6 +10,9 @@ use tokio::sync::Semaphore;
 
 /// Runs at the same time; the launcher takes no more.
 const AT_ONCE: usize = 2;
+/// A question waits so long for others to end. With the 16 s that the launcher gives the tool, that is less than the 30 s within which the portal
+/// answers a request.
+const TURN: Duration = Duration::from_secs(12);
 /// Where the launcher cuts the tool's output: what is that long may have lost its end.
 const CUT_AT_BYTES: usize = 16 * 1024 * 1024;
 /// After this time a tool that was away is asked again, seconds.
@@ -31,7 +35,10 @@ impl LauncherTool {
 impl BeegfsTool for LauncherTool {
     async fn run(&self, arguments: &[String]) -> Result<Ran, StorageError> {
         let away = |source| StorageError::Away { source: Some(source), retry_after_s: RETRY_AFTER_S };
-        let _turn = self.turns.acquire().await.map_err(|error| away(error.into()))?;
+        let turn = tokio::time::timeout(TURN, self.turns.acquire()).await;
+        let _turn = turn
+            .map_err(|_| away("other questions to BeeGFS's tool have not been answered yet".into()))?
+            .map_err(|error| away(error.into()))?;
         let request = LauncherRequest::RunBeegfs { arguments: arguments.to_vec() };
         match self.launcher.call(request).await {
             Ok(LauncherAnswer::Ran { stdout, .. }) if stdout.len() >= CUT_AT_BYTES => {
@@ -92,5 +99,28 @@ mod tests {
         assert!(matches!(run(refused("failed")).await, Err(StorageError::Refused { why: Why::Refused, .. })));
         let gone = LauncherError::Unreachable { what: "a test".into(), source: None };
         assert!(matches!(run(Err(gone)).await, Err(StorageError::Away { .. })));
+    }
+    /// Never answers.
+    struct Hangs;
+
+    #[async_trait]
+    impl Launcher for Hangs {
+        async fn call(&self, _: LauncherRequest) -> Result<LauncherAnswer, LauncherError> {
+            std::future::pending().await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_does_not_wait_for_ever_for_its_turn() {
+        let tool = LauncherTool::new(Arc::new(Hangs));
+        let arguments = ["version".to_owned()];
+        let (first, second) = (tool.run(&arguments), tool.run(&arguments));
+        let (first, second) = (tokio::time::timeout(TURN * 9, first), tokio::time::timeout(TURN * 9, second));
+        let third = async {
+            tokio::task::yield_now().await;
+            tokio::time::timeout(TURN * 2, tool.run(&arguments)).await.expect("the third question waits for ever")
+        };
+        let (_, _, third) = tokio::join!(first, second, third);
+        assert!(matches!(third, Err(StorageError::Away { .. })), "{third:?}");
     }
 }

@@ -385,11 +385,14 @@ impl Findings {
             }
             let (total, free) = (target.total.value().copied(), target.free.value().copied());
             let said = self.room(total, free, target.precision, "target_near_full", &about);
-            // The storage has thresholds of its own; what ours have said already is not said twice.
-            match target.room {
-                Room::Emergency if !said => self.full("target_near_full", Severity::Broken, &about, None),
-                Room::Low if !said => self.full("target_near_full", Severity::Warning, &about, None),
-                _ => {}
+            // The storage has thresholds of its own, some of them absolute; what ours have said already is not said twice.
+            let by_its_own = match target.room {
+                Room::Emergency => Some((Severity::Broken, "finding.room_emergency")),
+                Room::Low => Some((Severity::Warning, "finding.room_low")),
+                _ => None,
+            };
+            if let Some((severity, key)) = by_its_own.filter(|_| !said) {
+                self.add("target_near_full", severity, about.clone(), say_with(key, &what));
             }
             let inodes = (target.inodes_total.value().copied(), target.inodes_free.value().copied());
             self.files(inodes.0, inodes.1, target.inodes_precision, &about);
@@ -424,14 +427,9 @@ impl Findings {
     ) -> bool {
         let (Some(total), Some(free)) = (total, free) else { return false };
         let Some((severity, percent)) = self.low(total.0, free.0, precision.0) else { return false };
-        self.full(code, severity, about, Some(percent));
-        true
-    }
-
-    fn full(&mut self, code: &'static str, severity: Severity, about: &str, percent: Option<u8>) {
-        let free = percent.map_or_else(|| "?".to_owned(), |percent| percent.to_string());
-        let text = say_with("finding.near_full", &[("what", about), ("percent", &free)]);
+        let text = say_with("finding.near_full", &[("what", about), ("percent", &percent.to_string())]);
         self.add(code, severity, about.to_owned(), text);
+        true
     }
 
     fn files(&mut self, total: Option<Files>, free: Option<Files>, precision: Files, about: &str) {

@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use eirene_core::storage::{
-    Ability, Capabilities, Identity, Partial, Quota, QuotaId, QuotaOf, QuotaRange, SharedStorage, StorageError, Why,
+    Ability, Capabilities, Identity, Known, Partial, Quota, QuotaId, QuotaOf, QuotaRange, SharedStorage, StorageError,
+    Why,
 };
 use eirene_core::{Clock, RootName};
 use eirene_words::{say, say_with};
@@ -145,7 +146,9 @@ impl Storage {
             Some(capabilities.clone())
         } else {
             let capabilities = inner.port.capabilities().await;
-            memory.capabilities = Some((now, capabilities.clone()));
+            // A tool that could not be run is tried again at the next look.
+            let is_known = capabilities.version != Known::Missing(Why::DidNotAnswer);
+            memory.capabilities = is_known.then(|| (now, capabilities.clone()));
             Some(capabilities)
         };
         let (port, roots, remembered) = (inner.port.as_ref(), &inner.roots, &memory.remembered);
@@ -199,5 +202,23 @@ fn away(error: &StorageError) -> AppError {
     match trouble.kind {
         TroubleKind::Missing => AppError::NotFound,
         _ => AppError::Unavailable { what: say("away.storage"), retry_after_s },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::TestApp;
+
+    #[tokio::test]
+    async fn a_tool_that_could_not_be_run_is_tried_again_at_the_next_look() {
+        let test = TestApp::new().await;
+        test.storage.state().no_tool = true;
+        let storage = &test.app.storage;
+        let codes = || storage.findings().into_iter().map(|finding| finding.code).collect::<Vec<_>>();
+        storage.look().await;
+        assert!(codes().contains(&"tool_missing"), "{:?}", codes());
+        test.storage.state().no_tool = false;
+        storage.look().await;
+        assert!(!codes().contains(&"tool_missing"), "{:?}", codes());
     }
 }

@@ -90,6 +90,10 @@ pub struct StorageState {
     pub entries: Vec<String>,
     /// Whether the one target of the storage servers says nothing.
     pub silent: bool,
+    /// Whether default limits are asked for in vain.
+    pub defaults_hang: bool,
+    /// Whether the storage's tool cannot be run.
+    pub no_tool: bool,
 }
 
 impl StorageState {
@@ -168,6 +172,8 @@ impl Default for FakeStorage {
             targets: 0,
             entries: vec![],
             silent: false,
+            defaults_hang: false,
+            no_tool: false,
         };
         Self { state: Arc::new(Mutex::new(state)) }
     }
@@ -244,6 +250,7 @@ impl SharedStorage for FakeStorage {
 
     async fn capabilities(&self) -> Capabilities {
         let state = self.state();
+        let version = if state.no_tool { Known::Missing(Why::DidNotAnswer) } else { Known::Missing(Why::NotSupported) };
         let can = |yes: bool| if yes { Ability::Yes } else { Ability::No(Why::NotSupported) };
         Capabilities {
             quota_read: can(state.users.is_some()),
@@ -251,6 +258,7 @@ impl SharedStorage for FakeStorage {
             stripe_read: can(state.stripe.is_some()),
             server_stats: can(state.servers.is_some()),
             user_stats: can(state.operations.is_some()),
+            version,
             ..Capabilities::none("fake")
         }
     }
@@ -427,6 +435,9 @@ impl SharedStorage for FakeStorage {
     }
 
     async fn default_quota(&self, _pool: PoolId) -> Result<DefaultQuota, StorageError> {
+        if self.state().defaults_hang {
+            return std::future::pending().await;
+        }
         let limit = self.asked()?.defaults.ok_or(StorageError::Unsupported("default quotas"))?;
         Ok(DefaultQuota {
             user_size: Known::Known(limit.map(Bytes)),
