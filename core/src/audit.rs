@@ -19,7 +19,8 @@ pub struct AuditEvent {
     pub action: String,
     /// To whom or what: a user name or an id.
     pub target: String,
-    /// Whether it was allowed and happened: `ok`, `refused` or `failed`.
+    /// Whether it was allowed and happened: `ok`, `refused` or `failed`; `begun` where a change outside of the database begins (alone, its outcome is
+    /// unknown), and `stopped` where it was ended on the way.
     pub outcome: String,
     /// Details as a JSON object; never a secret.
     pub details: serde_json::Value,

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use eirene_core::alert::{Alert, KnownAlert, Silence, SilencedJob};
+use eirene_core::audit::AuditEntry;
 use eirene_core::{AlertId, JobKind, SessionId, SilenceId, UserId, Username};
 use jiff::Timestamp;
 use sqlx::FromRow;
 
+use crate::audit::append;
 use crate::db::Db;
 use crate::error::DbError;
 use crate::row::{Place, micros};
@@ -248,21 +250,36 @@ impl Db {
     }
 
     /// Somebody knows of an alert; false where somebody has said so before.
-    pub async fn acknowledge_alert(&self, id: AlertId, by: &Username, at: Timestamp) -> Result<bool, DbError> {
-        let done = on_db!(self, pool => sqlx::query(ACKNOWLEDGE)
-            .bind(by.as_str())
-            .bind(micros(at))
-            .bind(id.to_string())
-            .execute(pool).await.map(|done| done.rows_affected()))?;
-        Ok(done > 0)
+    pub async fn acknowledge_alert(
+        &self,
+        id: AlertId,
+        by: &Username,
+        at: Timestamp,
+        audit: &AuditEntry,
+    ) -> Result<bool, DbError> {
+        in_transaction!(self, tx => {
+            let changed = sqlx::query(ACKNOWLEDGE)
+                .bind(by.as_str())
+                .bind(micros(at))
+                .bind(id.to_string())
+                .execute(&mut *tx).await?
+                .rows_affected() > 0;
+            if changed {
+                append!(&mut *tx, audit)?;
+            }
+            Ok::<bool, DbError>(changed)
+        })
     }
 
     /// What somebody knew of an alert that goes on is not all any more; false where nobody has said that they know.
-    pub async fn unacknowledge_alert(&self, id: AlertId) -> Result<bool, DbError> {
-        let done = on_db!(self, pool => sqlx::query(UNACKNOWLEDGE)
-            .bind(id.to_string())
-            .execute(pool).await.map(|done| done.rows_affected()))?;
-        Ok(done > 0)
+    pub async fn unacknowledge_alert(&self, id: AlertId, audit: &AuditEntry) -> Result<bool, DbError> {
+        in_transaction!(self, tx => {
+            let changed = sqlx::query(UNACKNOWLEDGE).bind(id.to_string()).execute(&mut *tx).await?.rows_affected() > 0;
+            if changed {
+                append!(&mut *tx, audit)?;
+            }
+            Ok::<bool, DbError>(changed)
+        })
     }
 
     /// Alerts that a webhook is to be told of at `now`: those that go on, those that are over and have begun since `since`, and the ends of
@@ -342,19 +359,22 @@ impl Db {
     }
 
     /// Adds a silence.
-    pub async fn insert_silence(&self, silence: &Silence) -> Result<(), DbError> {
-        on_db!(self, pool => sqlx::query(INSERT_SILENCE)
-            .bind(silence.id.to_string())
-            .bind(silence.rule.map(eirene_core::alert::AlertRule::as_str))
-            .bind(silence.subject.as_deref())
-            .bind(silence.owner.map(|id| id.to_string()))
-            .bind(silence.job.as_ref().map(|job| job.id.to_string()))
-            .bind(micros(silence.until))
-            .bind(&silence.reason)
-            .bind(silence.by.as_str())
-            .bind(micros(silence.created_at))
-            .execute(pool).await.map(drop))?;
-        Ok(())
+    pub async fn insert_silence(&self, silence: &Silence, audit: &AuditEntry) -> Result<(), DbError> {
+        in_transaction!(self, tx => {
+            sqlx::query(INSERT_SILENCE)
+                .bind(silence.id.to_string())
+                .bind(silence.rule.map(eirene_core::alert::AlertRule::as_str))
+                .bind(silence.subject.as_deref())
+                .bind(silence.owner.map(|id| id.to_string()))
+                .bind(silence.job.as_ref().map(|job| job.id.to_string()))
+                .bind(micros(silence.until))
+                .bind(&silence.reason)
+                .bind(silence.by.as_str())
+                .bind(micros(silence.created_at))
+                .execute(&mut *tx).await?;
+            append!(&mut *tx, audit)?;
+            Ok::<(), DbError>(())
+        })
     }
 
     /// Silences that are not over, those that end first first: of one person's own, or all, admins' and people's own.
@@ -367,11 +387,22 @@ impl Db {
     }
 
     /// Takes a silence away, of one person's own or any; false where there is none.
-    pub async fn delete_silence(&self, owner: Option<UserId>, id: SilenceId) -> Result<bool, DbError> {
-        let done = on_db!(self, pool => sqlx::query(DELETE_SILENCE)
-            .bind(id.to_string())
-            .bind(owner.map(|id| id.to_string()))
-            .execute(pool).await.map(|done| done.rows_affected()))?;
-        Ok(done > 0)
+    pub async fn delete_silence(
+        &self,
+        owner: Option<UserId>,
+        id: SilenceId,
+        audit: &AuditEntry,
+    ) -> Result<bool, DbError> {
+        in_transaction!(self, tx => {
+            let deleted = sqlx::query(DELETE_SILENCE)
+                .bind(id.to_string())
+                .bind(owner.map(|id| id.to_string()))
+                .execute(&mut *tx).await?
+                .rows_affected() > 0;
+            if deleted {
+                append!(&mut *tx, audit)?;
+            }
+            Ok::<bool, DbError>(deleted)
+        })
     }
 }

@@ -1,10 +1,12 @@
 //! How a browser gets to a session's origin: a one-time code, exchanged for an app log-in that lives no longer than the log-in it came from.
 
+use eirene_core::audit::AuditEntry;
 use eirene_core::secret::SecretHash;
 use eirene_core::{LoginId, SessionId, User, UserId};
 use jiff::Timestamp;
 use sqlx::FromRow;
 
+use crate::audit::append;
 use crate::db::Db;
 use crate::error::DbError;
 use crate::logins::{Counting, login_counts};
@@ -54,6 +56,19 @@ impl AppLoginRow {
     }
 }
 
+/// An app log-in to keep: whose, for which session, and from which log-in it comes.
+#[derive(Debug, Clone, Copy)]
+pub struct NewAppLogin {
+    /// The session whose app it opens.
+    pub session: SessionId,
+    /// Whose.
+    pub user: UserId,
+    /// The log-in that it ends with.
+    pub login: LoginId,
+    /// When it ends by itself.
+    pub expires_at: Timestamp,
+}
+
 impl Db {
     /// Keeps a one-time code. When the log-in no longer counts nothing is kept, and the code will not work.
     pub async fn insert_handover(
@@ -99,23 +114,27 @@ impl Db {
     pub async fn insert_app_login(
         &self,
         secret: &SecretHash,
-        session: SessionId,
-        user: UserId,
-        login: LoginId,
-        expires_at: Timestamp,
+        new: &NewAppLogin,
         of: Counting,
+        audit: &AuditEntry,
     ) -> Result<bool, DbError> {
-        let kept = on_db!(self, pool => sqlx::query(INSERT_APP_LOGIN)
-            .bind(secret.as_str())
-            .bind(session.to_string())
-            .bind(user.to_string())
-            .bind(login.to_string())
-            .bind(micros(expires_at))
-            .bind(micros(of.now))
-            .bind(micros(of.used_after))
-            .execute(pool).await.map(|done| done.rows_affected()))
-        .map_err(DbError::conflict("app log-in"))?;
-        Ok(kept > 0)
+        in_transaction!(self, tx => {
+            let kept = sqlx::query(INSERT_APP_LOGIN)
+                .bind(secret.as_str())
+                .bind(new.session.to_string())
+                .bind(new.user.to_string())
+                .bind(new.login.to_string())
+                .bind(micros(new.expires_at))
+                .bind(micros(of.now))
+                .bind(micros(of.used_after))
+                .execute(&mut *tx).await
+                .map_err(DbError::conflict("app log-in"))?
+                .rows_affected() > 0;
+            if kept {
+                append!(&mut *tx, audit)?;
+            }
+            Ok::<bool, DbError>(kept)
+        })
     }
 
     /// Who uses an app cookie of this session; none once it has expired, the log-in it came from no longer counts, or the user is disabled.

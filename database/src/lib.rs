@@ -37,7 +37,7 @@ mod users;
 mod tests;
 
 pub use adopted_jobs::AdoptedJob;
-pub use app_access::AppLogin;
+pub use app_access::{AppLogin, NewAppLogin};
 pub use backup::BackupError;
 pub use credentials::AgentCredentials;
 pub use db::{Db, Limits};

@@ -1,10 +1,12 @@
 //! Old files: one row a space, and one a member in a space of a group, with sums and examples. What is listed lies in files of the service's.
 
+use eirene_core::audit::AuditEntry;
 use eirene_core::old_files::{OldFilesOf, OldFilesState};
 use eirene_core::{SpaceId, UserId, Username};
 use serde::Serialize;
 use sqlx::FromRow;
 
+use crate::audit::append;
 use crate::db::Db;
 use crate::error::DbError;
 use crate::row::{Place, maybe_micros, signed};
@@ -148,42 +150,51 @@ impl Db {
     }
 
     /// Writes what is known back when its version is still the stored one, and counts the version up. False, with nothing changed, when somebody
-    /// else was faster. Of a member's the exemption and the days are the space's, and stay.
-    pub async fn put_old_files(&self, state: &OldFilesState) -> Result<bool, DbError> {
+    /// else was faster. Of a member's the exemption and the days are the space's, and stay. The change
+    /// and its lines in the audit log are one.
+    pub async fn put_old_files(&self, state: &OldFilesState, audit: &[AuditEntry]) -> Result<bool, DbError> {
         let (list, look) = (json(state.list.as_ref())?, json(state.look.as_ref())?);
         let removed = json(state.removed.as_ref())?;
         let (space, seen_at, steady_s) =
             (state.of.space.to_string(), maybe_micros(state.seen_at), signed(state.steady_s));
         let doubt = state.doubt.map(eirene_core::old_files::OldFilesDoubt::as_str);
-        let changed = if let Some(member) = state.of.member {
-            on_db!(self, pool => sqlx::query(PUT_MEMBER)
-                .bind(space)
-                .bind(member.to_string())
-                .bind(seen_at)
-                .bind(steady_s)
-                .bind(doubt)
-                .bind(list)
-                .bind(look)
-                .bind(removed)
-                .bind(state.version)
-                .execute(pool).await.map(|done| done.rows_affected()))?
-        } else {
-            let strangers = json(Some(&state.strangers).filter(|strangers| !strangers.is_empty()))?;
-            on_db!(self, pool => sqlx::query(PUT)
-                .bind(space)
-                .bind(state.exempt)
-                .bind(state.days.map(i64::from))
-                .bind(seen_at)
-                .bind(steady_s)
-                .bind(doubt)
-                .bind(list)
-                .bind(look)
-                .bind(removed)
-                .bind(state.version)
-                .bind(strangers)
-                .execute(pool).await.map(|done| done.rows_affected()))?
-        };
-        Ok(changed > 0)
+        let strangers = json(Some(&state.strangers).filter(|strangers| !strangers.is_empty()))?;
+        in_transaction!(self, tx => {
+            let done = match state.of.member {
+                Some(member) => sqlx::query(PUT_MEMBER)
+                    .bind(space)
+                    .bind(member.to_string())
+                    .bind(seen_at)
+                    .bind(steady_s)
+                    .bind(doubt)
+                    .bind(list)
+                    .bind(look)
+                    .bind(removed)
+                    .bind(state.version)
+                    .execute(&mut *tx).await?
+                    .rows_affected(),
+                None => sqlx::query(PUT)
+                    .bind(space)
+                    .bind(state.exempt)
+                    .bind(state.days.map(i64::from))
+                    .bind(seen_at)
+                    .bind(steady_s)
+                    .bind(doubt)
+                    .bind(list)
+                    .bind(look)
+                    .bind(removed)
+                    .bind(state.version)
+                    .bind(strangers)
+                    .execute(&mut *tx).await?
+                    .rows_affected(),
+            };
+            if done > 0 {
+                for entry in audit {
+                    append!(&mut *tx, entry)?;
+                }
+            }
+            Ok::<bool, DbError>(done > 0)
+        })
     }
 
     /// Forgets what is known of a member's: what was listed of theirs is not.

@@ -1,10 +1,12 @@
 //! Spaces. Whoever changes one reads it, changes the copy and writes it back; the version tells whether somebody else was faster.
 
+use eirene_core::audit::AuditEntry;
 use eirene_core::space::MadeAt;
 use eirene_core::storage::{Bytes, Files, Identity, Limit};
 use eirene_core::{Reason, RootName, Sentence, Space, SpaceId, SpaceName, SpaceOwner, UserId, Username};
 use sqlx::FromRow;
 
+use crate::audit::append;
 use crate::db::Db;
 use crate::error::DbError;
 use crate::row::{Place, maybe_micros, micros, signed};
@@ -181,15 +183,17 @@ fn spaces(rows: Vec<SpaceRow>) -> Result<Vec<Space>, DbError> {
 }
 
 impl Db {
-    /// Adds a space and gives it with its number; `Conflict` when its name is taken.
-    pub async fn insert_space(&self, mut space: Space) -> Result<Space, DbError> {
+    /// Adds a space and gives it with its number; `Conflict` when its name is taken. The space and its lines in the audit log
+    /// are one.
+    pub async fn insert_space(&self, mut space: Space, audit: &[AuditEntry]) -> Result<Space, DbError> {
         let warned = serde_json::to_string(&space.warned).map_err(DbError::encode)?;
         let identity = identity(&space)?;
         let group = match &space.owner {
             SpaceOwner::Group(group) => Some(group.as_str()),
             SpaceOwner::Person { .. } | SpaceOwner::Everybody => None,
         };
-        let serial: i64 = on_db!(self, pool => sqlx::query_scalar(INSERT)
+        let serial: Result<i64, DbError> = in_transaction!(self, tx => {
+            let serial = sqlx::query_scalar(INSERT)
             .bind(space.id.to_string())
             .bind(space.name.as_str())
             .bind(space.kind.as_str())
@@ -220,10 +224,15 @@ impl Db {
             .bind(space.hint_said.as_deref())
             .bind(signed(space.kept_s))
             .bind(maybe_micros(space.watched_at))
-            .fetch_one(pool).await)
-        .map_err(DbError::conflict("space"))?;
+            .fetch_one(&mut *tx).await
+            .map_err(DbError::conflict("space"))?;
+            for entry in audit {
+                append!(&mut *tx, entry)?;
+            }
+            Ok::<i64, DbError>(serial)
+        });
         let row = space.id.to_string();
-        space.serial = Place { table: "spaces", row: &row }.number("serial", serial)?;
+        space.serial = Place { table: "spaces", row: &row }.number("serial", serial?)?;
         Ok(space)
     }
 
@@ -306,11 +315,12 @@ impl Db {
 
     /// Writes a changed space back when its version is still the stored one, and counts the version up. False, with nothing changed,
     /// when somebody else was faster. Name, number, kind, root and owner stay; so does the time that was counted meanwhile, unless the state
-    /// changes.
-    pub async fn update_space(&self, space: &Space) -> Result<bool, DbError> {
+    /// changes. The change and its lines in the audit log are one.
+    pub async fn update_space(&self, space: &Space, audit: &[AuditEntry]) -> Result<bool, DbError> {
         let warned = serde_json::to_string(&space.warned).map_err(DbError::encode)?;
         let identity = identity(space)?;
-        let changed = on_db!(self, pool => sqlx::query(UPDATE)
+        in_transaction!(self, tx => {
+            let changed = sqlx::query(UPDATE)
             .bind(space.title.as_str())
             .bind(space.hint.as_str())
             .bind(space.desired.as_str())
@@ -334,9 +344,16 @@ impl Db {
             .bind(space.hint_said.as_deref())
             .bind(signed(space.kept_s))
             .bind(maybe_micros(space.watched_at))
-            .execute(pool).await.map(|done| done.rows_affected()))
-        .map_err(DbError::conflict("space"))?;
-        Ok(changed > 0)
+            .execute(&mut *tx).await
+            .map_err(DbError::conflict("space"))?
+            .rows_affected() > 0;
+            if changed {
+                for entry in audit {
+                    append!(&mut *tx, entry)?;
+                }
+            }
+            Ok::<bool, DbError>(changed)
+        })
     }
 
     /// Writes the time that was counted of a space, when its version is still the stored one. That changes nothing for anybody else, so the version

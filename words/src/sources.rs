@@ -165,6 +165,7 @@ fn actions(code: &[Source]) -> BTreeSet<&str> {
             ("purpose: ", 1),
             ("JobKind::Session) => ", 1),
             ("JobKind::Run) => ", 1),
+            ("self.edit(actor, ", 1),
             ("by_system(", 2),
         ] {
             let behind = text.split(before).skip(1);

@@ -463,7 +463,7 @@ pub struct AuditView {
     action: String,
     /// To whom or what.
     target: String,
-    /// `ok`, `refused` or `failed`.
+    /// `ok`, `refused` or `failed`; `begun` where a change in SLURM, in the storage or in files begins, and `stopped` where it was ended on the way.
     outcome: String,
     /// Details.
     #[schema(value_type = Object)]

@@ -16,6 +16,7 @@ use eirene_http::problem::{HttpError, Problem};
 use eirene_http::request::{CausedBy, RequestInfo, caused_by};
 use eirene_http::unhurried::{QUIET, Unhurried};
 use eirene_services::app::App;
+use eirene_services::audit::RefusedRequest;
 use eirene_services::cause;
 use eirene_services::error::AppError;
 use eirene_services::traces::Answered;
@@ -53,6 +54,7 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
     } else {
         cause::of(cause, run(request, next, PATIENCE, QUIET)).instrument(span(cause)).await
     };
+    let refused = response.extensions().get().and_then(|problem: &Problem| problem.refused);
     response = finish_error(response, for_program, &info);
     if response.status() == StatusCode::UNAUTHORIZED && for_program {
         let challenge = if path == TOKENS && method == Method::POST {
@@ -69,6 +71,18 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
     }
     note(verb(&method), route.as_ref().map_or("none", MatchedPath::as_str), response.status(), begun, &info);
     let route = route.as_ref().map_or("", MatchedPath::as_str);
+    // Of strangers nothing is written down: they could fill the log.
+    if let (Some(reason), Some((_, sender))) = (refused, info.sender()) {
+        let (id, sender, address) = (id.clone(), sender.clone(), info.address);
+        app.audit.refused_request(RefusedRequest {
+            id,
+            sender,
+            address,
+            method: verb(&method),
+            route: route.to_owned(),
+            reason,
+        });
+    }
     app.traces.answered(&Answered {
         request: &id,
         method: verb(&method),
@@ -217,7 +231,7 @@ fn note(method: &'static str, route: &str, status: StatusCode, begun: Instant, i
     let labels = [("route", route.to_owned()), ("method", method.to_owned()), ("status", status.as_str().to_owned())];
     metrics::counter!("eirene_http_requests_total", &labels).increment(1);
     metrics::histogram!("eirene_http_request_seconds").record(took.as_secs_f64());
-    let user = info.sender().map(|id| id.to_string());
+    let user = info.sender().map(|(id, _)| id.to_string());
     tracing::info!(
         request.id = %info.id,
         method,

@@ -103,7 +103,7 @@ async fn signed_in(parts: &Parts, app: &App) -> Result<Option<SignedIn>, HttpErr
     let secret = Secret::from_text(value);
     let Some((login, user)) = app.logins.by_secret(&secret).await? else { return Ok(None) };
     let info = info(parts);
-    info.sent_by(user.id);
+    info.sent_by(&user);
     let ticket = Ticket::Login(Digest::of(secret.expose()));
     let actor = Actor { user, via: Via::Login(login.id), address: info.address, request_id: Some(info.id.to_string()) };
     Ok(Some(SignedIn { actor, login, csrf: logins::form_token(&secret), ticket, secret }))
@@ -156,7 +156,7 @@ impl FromRequestParts<App> for SignedInAdmin {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Response> {
         let person = <SignedIn as FromRequestParts<App>>::from_request_parts(parts, app).await?;
         if !person.actor.acts_as_admin() {
-            return Err(HttpError::from(AppError::NotFound).into_response());
+            return Err(HttpError::from(AppError::Hidden).into_response());
         }
         Ok(Self(person))
     }
@@ -228,7 +228,7 @@ impl FromRequestParts<App> for Caller {
         let secret = bearer(parts).ok_or(AppError::Unauthenticated)?;
         let (token, user) = app.tokens.by_secret(&secret).await?.ok_or(AppError::Unauthenticated)?;
         let info = info(parts);
-        info.sent_by(user.id);
+        info.sent_by(&user);
         let ticket = Ticket::Token(Digest::of(secret.expose()));
         let via = Via::Token { id: token.id, scopes: token.scopes };
         let actor = Actor { user, via, address: info.address, request_id: Some(info.id.to_string()) };

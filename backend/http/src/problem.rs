@@ -53,6 +53,10 @@ pub struct Problem {
     /// The size of a file that has no such range, for `Content-Range`; where an upload goes on, for its offset.
     #[serde(skip)]
     pub bytes: Option<u64>,
+    /// Where something is refused because of who asks or from where: why, for the audit log.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub refused: Option<&'static str>,
     /// What the log is told and the caller is not.
     #[serde(skip)]
     #[schema(ignore)]
@@ -72,6 +76,7 @@ impl Problem {
             errors: Vec::new(),
             retry_after_s: None,
             bytes: None,
+            refused: (status == StatusCode::FORBIDDEN).then_some(code),
             cause: None,
         }
     }
@@ -154,6 +159,7 @@ impl From<AppError> for HttpError {
             }
             AppError::Forbidden { code, text } => Problem::new(StatusCode::FORBIDDEN, code, text),
             AppError::NotFound => Problem::new(StatusCode::NOT_FOUND, "not_found", say("problem.not_found")),
+            AppError::Hidden => Problem { refused: Some("hidden"), ..Self::from(AppError::NotFound).problem().clone() },
             AppError::Conflict { code, text } => Problem::new(StatusCode::CONFLICT, code, text),
             AppError::TooLarge => Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", say("problem.too_large")),
             AppError::RateLimited { retry_after_s } => Problem {

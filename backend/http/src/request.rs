@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
-use eirene_core::{RequestId, UserId};
+use eirene_core::{RequestId, User, UserId, Username};
 use eirene_services::config::Network;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
@@ -35,7 +35,7 @@ pub struct RequestInfo {
     pub address: Option<IpAddr>,
     /// Whether it came through a proxy that is not listed as one, or that does not say for whom, so that the address may be the proxy's own.
     pub is_forwarded: bool,
-    user: Arc<OnceLock<UserId>>,
+    user: Arc<OnceLock<(UserId, Username)>>,
     standing: Option<Standing>,
 }
 
@@ -61,17 +61,17 @@ impl RequestInfo {
         Self { standing, ..self }
     }
 
-    /// Notes who sends it, for the log, and for the limits of connections.
-    pub fn sent_by(&self, user: UserId) {
-        let _ = self.user.set(user);
+    /// Notes who sends it, for logs, and for the limits of connections.
+    pub fn sent_by(&self, user: &User) {
+        let _ = self.user.set((user.id, user.username.clone()));
         if let Some(standing) = &self.standing {
-            standing.signed_in(user);
+            standing.signed_in(user.id);
         }
     }
 
     /// Who sends it, once that is known.
-    pub fn sender(&self) -> Option<UserId> {
-        self.user.get().copied()
+    pub fn sender(&self) -> Option<&(UserId, Username)> {
+        self.user.get()
     }
 }
 

@@ -172,7 +172,7 @@ pub(crate) async fn open_from_origin(app: State<App>, signed_in: SignedIn, Query
 pub(crate) async fn open(State(app): State<App>, signed_in: SignedIn, Path(text): Path<String>) -> Shown {
     let session = find(&app, &signed_in, &text).await?;
     if is_foreign(&session, &signed_in) {
-        return Err(AppError::NotFound.into());
+        return Err(AppError::Hidden.into());
     }
     if session.state == SessionState::Running {
         return hand_over(&app, &signed_in, &session).await;
@@ -202,7 +202,7 @@ async fn hand_over(app: &App, signed_in: &SignedIn, session: &Session) -> Shown 
 pub(crate) async fn waiting_fragment(State(app): State<App>, signed_in: SignedIn, Path(text): Path<String>) -> Shown {
     let session = find(&app, &signed_in, &text).await?;
     if is_foreign(&session, &signed_in) {
-        return Err(AppError::NotFound.into());
+        return Err(AppError::Hidden.into());
     }
     Ok(show(&WaitingFragment { session: view(&app, &session, &signed_in) })?.into_response())
 }

@@ -110,19 +110,16 @@ impl Adopt {
         }
         let before = session.job.clone();
         let now = self.app.clock.now();
-        self.app
-            .sessions
-            .change(session.id, |session| {
-                if session.job == before && !session.state.is_final() {
-                    session.restart_count = session.restart_count.max(job.restart_count);
-                    session.job = Some(job.identity.clone());
-                    session.submit_begun_at = session.submit_begun_at.or(Some(now));
-                }
-            })
-            .await?;
         let details = json!({"job_id": job.identity.id});
         let event = by_system("adopt", "session.relink", &session.id.to_string(), "ok", details);
-        self.app.sessions.record(event).await;
+        let edit = |session: &mut Session| {
+            if session.job == before && !session.state.is_final() {
+                session.restart_count = session.restart_count.max(job.restart_count);
+                session.job = Some(job.identity.clone());
+                session.submit_begun_at = session.submit_begun_at.or(Some(now));
+            }
+        };
+        self.app.sessions.change_and_record(session.id, edit, event).await?;
         Ok(())
     }
 

@@ -39,6 +39,7 @@ impl Reconciler for Retention {
     async fn run(&self) -> anyhow::Result<()> {
         let now = self.app.clock.now();
         let limits = &self.app.config.limits;
+        self.app.audit.record_ended_refusals().await;
         self.app.db.delete_expired(now).await?;
         let events_before = now - SignedDuration::from_hours(24 * i64::from(limits.keep_events_days));
         self.app.db.prune_events(events_before).await?;

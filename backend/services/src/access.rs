@@ -13,7 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use data_encoding::HEXLOWER;
 use eirene_core::secret::{Secret, SecretHash};
 use eirene_core::{AppName, Clock, JobKind, LoginId, Scope, Session, SessionId, User, UserId, UserState};
-use eirene_database::Db;
+use eirene_database::{Db, NewAppLogin};
 use eirene_words::say;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -278,7 +278,8 @@ impl Access {
             return Err(AppError::Forbidden { code: "browser_only", text: say("problem.browser_only") });
         };
         if !self.may_connect(&actor.user, session).await? {
-            return Err(AppError::NotFound);
+            let is_anothers = self.session(session).await?.is_some();
+            return Err(if is_anothers { AppError::Hidden } else { AppError::NotFound });
         }
         let code = Secret::generate();
         let now = self.inner.clock.now();
@@ -299,12 +300,14 @@ impl Access {
         let secret = Secret::generate();
         let until = now + logins::ABSOLUTE;
         let counting = logins::counting(now);
-        if !self.inner.db.insert_app_login(&secret.hash(), session, user.id, login, until, counting).await? {
-            return Err(AppError::NotFound);
-        }
         let actor = Actor { user: user.clone(), via: Via::Login(login), address: None, request_id: None };
-        self.inner.audit.record(actor.audit("session.connect", &session.to_string(), "ok", json!({}))).await;
-        Ok((secret, user))
+        let audit = self.inner.audit.entry(actor.audit("session.connect", &session.to_string(), "ok", json!({})));
+        let new = NewAppLogin { session, user: user.id, login, expires_at: until };
+        if self.inner.db.insert_app_login(&secret.hash(), &new, counting, &audit).await? {
+            Ok((secret, user))
+        } else {
+            Err(AppError::NotFound)
+        }
     }
 }
 

@@ -148,7 +148,7 @@ impl Accounts {
                 address: attempt.address.map(|a| a.to_string()),
                 request_id: attempt.request_id.map(str::to_owned),
             };
-            self.inner.audit.record(event).await;
+            self.inner.audit.refused(event).await;
             return Err(AppError::Unauthenticated);
         };
         if let (Verdict::Right { rehash: Some(hash) }, Some(stored)) = (verdict, stored) {

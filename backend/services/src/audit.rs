@@ -1,15 +1,20 @@
 //! The audit log: who did what to whom. Append-only; only admins read it.
 
+mod refusals;
+
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use eirene_core::audit::{AuditEntry, AuditEvent, NewAuditEvent};
-use eirene_core::{Clock, JobKind, Session, SessionId, UserId};
+use eirene_core::{Clock, JobKind, Session, SessionId, UserId, Username};
 use eirene_database::Db;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
+use self::refusals::Refusals;
 use crate::actor::Actor;
+use crate::cause;
 use crate::error::AppError;
 
 /// Longest page.
@@ -49,6 +54,24 @@ pub struct Audit {
     db: Db,
     clock: Arc<dyn Clock>,
     looks: Arc<Mutex<Looks>>,
+    refusals: Arc<Mutex<Refusals>>,
+}
+
+/// A request that HTTP refused: who sent it may not do this.
+#[derive(Debug, Clone)]
+pub struct RefusedRequest {
+    /// Its id.
+    pub id: String,
+    /// Who sent it.
+    pub sender: Username,
+    /// From where.
+    pub address: Option<IpAddr>,
+    /// The HTTP method.
+    pub method: &'static str,
+    /// The route, without what stands in it for names and ids.
+    pub route: String,
+    /// Why.
+    pub reason: &'static str,
 }
 
 /// Which part of the log.
@@ -67,7 +90,7 @@ pub struct AuditQuery {
 impl Audit {
     /// The log kept in `db`.
     pub fn new(db: Db, clock: Arc<dyn Clock>) -> Self {
-        Self { db, clock, looks: Arc::default() }
+        Self { db, clock, looks: Arc::default(), refusals: Arc::default() }
     }
 
     /// Writes down that somebody looked at a session that is not theirs, once an hour for each.
@@ -99,8 +122,98 @@ impl Audit {
         AuditEntry::new(event, self.clock.now())
     }
 
-    /// Records an event outside of a transaction: views, refusals, and changes whose methods take no [`AuditEntry`] yet. A failure is logged and
-    /// not returned.
+    /// Records that a change outside of the database begins: in SLURM, in the storage, in somebody's files. Where it cannot be recorded the change
+    /// must not be made. How it ended is recorded afterwards, by [`Audit::record`].
+    ///
+    /// # Errors
+    /// The database's.
+    pub(crate) async fn begin(&self, event: NewAuditEvent) -> Result<(), AppError> {
+        let entry = self.entry(NewAuditEvent { outcome: "begun", ..event });
+        self.db.append_audit(&entry).await?;
+        Ok(())
+    }
+
+    /// Makes a change outside of the database between two lines of the log: that it begins, without which it is not made, and how it ended. That is
+    /// a task of its own: a request may end while SLURM or the storage makes the change, and what became of it is recorded all the same. An error is
+    /// recorded as a failure too, because an answer that was lost may have been carried out.
+    ///
+    /// # Errors
+    /// The database's; within, those of the change.
+    pub(crate) async fn around<T, E>(
+        &self,
+        event: NewAuditEvent,
+        change: impl Future<Output = Result<T, E>> + Send + 'static,
+    ) -> Result<Result<T, E>, AppError>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let audit = self.clone();
+        let changing = cause::spawn(async move {
+            audit.begin(event.clone()).await?;
+            let answer = change.await;
+            let outcome = if answer.is_ok() { "ok" } else { "failed" };
+            audit.record(NewAuditEvent { outcome, ..event }).await;
+            Ok(answer)
+        });
+        changing.await.map_err(|error| AppError::Internal(error.into()))?
+    }
+
+    /// Records a refusal. Repeated refusals of a person within minutes share one more line, which counts them. The caller may be dropped: the line is
+    /// written all the same.
+    pub(crate) async fn refused(&self, event: NewAuditEvent) {
+        let lines = self.fold(event);
+        let audit = self.clone();
+        // Only a panic could come back, and the log is written to the end without this answer.
+        drop(cause::spawn(async move { audit.record_all(lines).await }).await);
+    }
+
+    /// Records what HTTP refused to a person. The answer does not wait: its time would tell what is hidden from what is not there.
+    pub fn refused_request(&self, request: RefusedRequest) {
+        let event = NewAuditEvent {
+            actor: request.sender.to_string(),
+            action: "http.request",
+            target: format!("{} {}", request.method, request.route),
+            outcome: "refused",
+            details: json!({"reason": request.reason}),
+            address: request.address.map(|address| address.to_string()),
+            request_id: Some(request.id),
+        };
+        let lines = self.fold(event);
+        if !lines.is_empty() {
+            let audit = self.clone();
+            cause::spawn(async move { audit.record_all(lines).await });
+        }
+    }
+
+    /// Records the counted refusals whose window has ended.
+    pub async fn record_ended_refusals(&self) {
+        let lines = self.refusals().ended(self.clock.now());
+        self.record_all(lines).await;
+    }
+
+    /// Records all counted refusals, before the program ends.
+    pub async fn record_all_refusals(&self) {
+        let lines = self.refusals().all();
+        self.record_all(lines).await;
+    }
+
+    fn refusals(&self) -> MutexGuard<'_, Refusals> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fold(&self, event: NewAuditEvent) -> Vec<NewAuditEvent> {
+        self.refusals().add(NewAuditEvent { outcome: "refused", ..event }, self.clock.now())
+    }
+
+    async fn record_all(&self, lines: Vec<NewAuditEvent>) {
+        for line in lines {
+            self.record(line).await;
+        }
+    }
+
+    /// Records an event outside of a transaction: views, and how changes outside of the database ended. A failure is logged and not
+    /// returned.
     pub async fn record(&self, event: NewAuditEvent) {
         let entry = self.entry(event);
         if let Err(error) = self.db.append_audit(&entry).await {

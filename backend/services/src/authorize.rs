@@ -10,7 +10,7 @@ use crate::error::AppError;
 pub(crate) async fn visible(db: &Db, actor: &Actor, kind: JobKind, id: SessionId) -> Result<Session, AppError> {
     let session = db.session(id).await?.filter(|session| session.kind() == kind).ok_or(AppError::NotFound)?;
     if session.owner != actor.user.id && !actor.acts_as_admin() {
-        return Err(AppError::NotFound);
+        return Err(AppError::Hidden);
     }
     Ok(session)
 }

@@ -51,6 +51,9 @@ pub enum AppError {
     /// It does not exist, or may not be seen.
     #[error("not found")]
     NotFound,
+    /// It exists, but the actor may not see it: answered like [`AppError::NotFound`], and recorded in the audit log.
+    #[error("not found")]
+    Hidden,
     /// It contradicts what is there.
     #[error("{text}")]
     Conflict {

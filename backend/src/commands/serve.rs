@@ -107,6 +107,7 @@ pub(super) async fn serve(config: Config) -> anyhow::Result<()> {
         tracing::warn!(open = tracker.len(), "Some work did not end in time and is left to the next start");
     }
     tokio::task::spawn_blocking(|| threads.end()).await.context("the threads for connections did not end")?;
+    app.audit.record_all_refusals().await;
     app.db.close().await;
     Ok(())
 }

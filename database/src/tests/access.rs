@@ -91,7 +91,7 @@ on_both! {
         let (session, other) = (add_session(db, &ada).await, add_session(db, &ada).await);
         let login = login(&ada);
         db.insert_login(0, &login, &hash("cookie"), &entry()).await.unwrap();
-        db.insert_app_login(&hash("app"), session.id, ada.id, login.id, at(2000), counting(0)).await.unwrap();
+        db.insert_app_login(&hash("app"), &app_login(session.id, ada.id, login.id, at(2000)), counting(0), &entry()).await.unwrap();
         let found = AppLogin { user: ada.clone(), login: login.id, last_seen_at: at(0) };
         assert_eq!(db.app_login(&hash("app"), session.id, counting(999)).await.unwrap(), Some(found));
         assert_eq!(db.app_login(&hash("app"), other.id, counting(1)).await.unwrap(), None, "a cookie is for one session");
@@ -109,7 +109,7 @@ on_both! {
         let used_after = |second| Counting { now: at(100), used_after: at(second) };
         for (name, idle, opens) in [("a", used_after(49), true), ("b", used_after(50), false)] {
             db.insert_handover(&hash(name), session.id, ada.id, login.id, at(160), idle).await.unwrap();
-            assert_eq!(db.insert_app_login(&hash(name), session.id, ada.id, login.id, at(160), idle).await.unwrap(), opens, "{name}");
+            assert_eq!(db.insert_app_login(&hash(name), &app_login(session.id, ada.id, login.id, at(160)), idle, &entry()).await.unwrap(), opens, "{name}");
             assert_eq!(db.login_by_hash(&hash("cookie"), idle).await.unwrap().is_some(), opens, "{name}");
             assert_eq!(db.take_handover(&hash(name), session.id, at(100)).await.unwrap().is_some(), opens, "{name}");
             assert_eq!(db.app_login(&hash(name), session.id, counting(100)).await.unwrap().is_some(), opens, "{name}");
@@ -122,9 +122,9 @@ on_both! {
         let session = add_session(db, &ada).await;
         let login = login(&ada);
         db.insert_handover(&hash("code"), session.id, ada.id, login.id, at(60), counting(0)).await.unwrap();
-        db.insert_app_login(&hash("app"), session.id, ada.id, login.id, at(60), counting(0)).await.unwrap();
+        db.insert_app_login(&hash("app"), &app_login(session.id, ada.id, login.id, at(60)), counting(0), &entry()).await.unwrap();
         db.insert_login(0, &login, &hash("cookie"), &entry()).await.unwrap();
-        db.insert_app_login(&hash("graces"), session.id, grace.id, login.id, at(60), counting(0)).await.unwrap();
+        db.insert_app_login(&hash("graces"), &app_login(session.id, grace.id, login.id, at(60)), counting(0), &entry()).await.unwrap();
         assert_eq!(db.take_handover(&hash("code"), session.id, at(1)).await.unwrap(), None);
         assert_eq!(db.app_login(&hash("app"), session.id, counting(1)).await.unwrap(), None);
         assert_eq!(db.app_login(&hash("graces"), session.id, counting(1)).await.unwrap(), None);
@@ -139,7 +139,7 @@ on_both! {
             db.insert_login(0, &login, &hash(&format!("{name} cookie")), &entry()).await.unwrap();
             db.insert_token(0, &token(user, None), &hash(&format!("{name} token")), &entry()).await.unwrap();
             db.insert_handover(&hash(&format!("{name} code")), session.id, user.id, login.id, at(60), counting(0)).await.unwrap();
-            db.insert_app_login(&hash(&format!("{name} app")), session.id, user.id, login.id, at(60), counting(0)).await.unwrap();
+            db.insert_app_login(&hash(&format!("{name} app")), &app_login(session.id, user.id, login.id, at(60)), counting(0), &entry()).await.unwrap();
             sessions.push(session.id);
         }
         db.replace_password(ada.id, "another", None, &entry()).await.unwrap();
@@ -152,7 +152,7 @@ on_both! {
         let (session, login) = (add_session(db, &ada).await, login(&ada));
         db.insert_login(0, &login, &hash("ada cookie"), &entry()).await.unwrap();
         db.insert_token(0, &token(&ada, None), &hash("ada token"), &entry()).await.unwrap();
-        db.insert_app_login(&hash("ada app"), session.id, ada.id, login.id, at(60), counting(0)).await.unwrap();
+        db.insert_app_login(&hash("ada app"), &app_login(session.id, ada.id, login.id, at(60)), counting(0), &entry()).await.unwrap();
         db.set_user_state(ada.id, UserState::Disabled, &entry()).await.unwrap();
         // A log-in whose password was checked just before.
         assert!(!db.insert_login(0, &super::login(&ada), &hash("late cookie"), &entry()).await.unwrap());
@@ -185,7 +185,7 @@ on_both! {
         db.insert_login(0, &goes, &hash("goes"), &entry()).await.unwrap();
         for (name, until) in [("a", 100), ("b", 101)] {
             db.insert_handover(&hash(name), session.id, ada.id, stays.id, at(until), counting(0)).await.unwrap();
-            db.insert_app_login(&hash(name), session.id, ada.id, stays.id, at(until), counting(0)).await.unwrap();
+            db.insert_app_login(&hash(name), &app_login(session.id, ada.id, stays.id, at(until)), counting(0), &entry()).await.unwrap();
             db.insert_token(0, &token(&ada, Some(at(until))), &hash(name), &entry()).await.unwrap();
         }
         db.insert_token(0, &token(&ada, None), &hash("forever"), &entry()).await.unwrap();

@@ -8,7 +8,7 @@ use eirene_core::{AlertId, JobKind, SilenceId};
 use super::*;
 use crate::DbError;
 
-fn alert(rule: AlertRule, subject: &str, session: Option<&Session>, second: i64) -> Alert {
+pub(super) fn alert(rule: AlertRule, subject: &str, session: Option<&Session>, second: i64) -> Alert {
     Alert {
         id: AlertId::generate(),
         rule,
@@ -21,6 +21,20 @@ fn alert(rule: AlertRule, subject: &str, session: Option<&Session>, second: i64)
         started_at: at(second),
         ended_at: None,
         acknowledged: None,
+    }
+}
+
+pub(super) fn silence(until: i64, subject: Option<&str>) -> Silence {
+    Silence {
+        id: SilenceId::generate(),
+        rule: Some(AlertRule::NodeDown),
+        subject: subject.map(Into::into),
+        owner: None,
+        job: None,
+        until: at(until),
+        reason: "moving".into(),
+        by: "admin".parse().unwrap(),
+        created_at: at(1),
     }
 }
 
@@ -75,15 +89,15 @@ on_both! {
         let node = alert(AlertRule::NodeDown, "n1", None, 3);
         db.insert_alert(&node).await.unwrap();
         let (ada, grace) = ("ada".parse().unwrap(), "grace".parse().unwrap());
-        assert!(db.acknowledge_alert(node.id, &ada, at(5)).await.unwrap());
-        assert!(!db.acknowledge_alert(node.id, &grace, at(6)).await.unwrap());
+        assert!(db.acknowledge_alert(node.id, &ada, at(5), &entry()).await.unwrap());
+        assert!(!db.acknowledge_alert(node.id, &grace, at(6), &entry()).await.unwrap());
         assert_eq!(db.alert(node.id).await.unwrap().unwrap().alert.acknowledged, Some((ada, at(5))));
-        assert!(db.unacknowledge_alert(node.id).await.unwrap());
-        assert!(!db.unacknowledge_alert(node.id).await.unwrap(), "nobody knows of it");
+        assert!(db.unacknowledge_alert(node.id, &entry()).await.unwrap());
+        assert!(!db.unacknowledge_alert(node.id, &entry()).await.unwrap(), "nobody knows of it");
         assert_eq!(db.alert(node.id).await.unwrap().unwrap().alert.acknowledged, None);
-        assert!(db.acknowledge_alert(node.id, &grace, at(7)).await.unwrap());
+        assert!(db.acknowledge_alert(node.id, &grace, at(7), &entry()).await.unwrap());
         db.end_alert(node.id, at(8)).await.unwrap();
-        assert!(!db.unacknowledge_alert(node.id).await.unwrap(), "of what is over nothing changes");
+        assert!(!db.unacknowledge_alert(node.id, &entry()).await.unwrap(), "of what is over nothing changes");
     }
 
     async fn an_alert_is_told_when_it_is_raised_and_when_it_is_over_until_it_was_taken(db) {
@@ -151,24 +165,13 @@ on_both! {
     }
 
     async fn silences_are_there_until_they_are_over_or_taken_away(db) {
-        let silence = |until: i64, subject: Option<&str>| Silence {
-            id: SilenceId::generate(),
-            rule: Some(AlertRule::NodeDown),
-            subject: subject.map(Into::into),
-            owner: None,
-            job: None,
-            until: at(until),
-            reason: "moving".into(),
-            by: "admin".parse().unwrap(),
-            created_at: at(1),
-        };
         let (long, short) = (silence(90, Some("n1")), silence(50, None));
         for silence in [&long, &short] {
-            db.insert_silence(silence).await.unwrap();
+            db.insert_silence(silence, &entry()).await.unwrap();
         }
         assert_eq!(db.silences(None, at(10)).await.unwrap(), [short.clone(), long.clone()]);
         assert_eq!(db.silences(None, at(50)).await.unwrap(), std::slice::from_ref(&long));
-        assert!(db.delete_silence(None, long.id).await.unwrap() && !db.delete_silence(None, long.id).await.unwrap());
+        assert!(db.delete_silence(None, long.id, &entry()).await.unwrap() && !db.delete_silence(None, long.id, &entry()).await.unwrap());
         assert_eq!(db.prune_alerts(at(60)).await.unwrap(), 1);
         assert_eq!(db.silences(None, at(10)).await.unwrap(), []);
     }
@@ -191,17 +194,17 @@ on_both! {
         let (of_one, of_all) = (hers(Some(job), 50), hers(None, 60));
         let admins = Silence { owner: None, by: "admin".parse().unwrap(), ..hers(None, 70) };
         for silence in [&of_one, &of_all, &admins] {
-            db.insert_silence(silence).await.unwrap();
+            db.insert_silence(silence, &entry()).await.unwrap();
         }
         assert_eq!(db.silences(Some(ada.id), at(10)).await.unwrap(), [of_one.clone(), of_all.clone()]);
         assert_eq!(db.silences(Some(grace.id), at(10)).await.unwrap(), []);
         assert_eq!(db.silences(None, at(10)).await.unwrap(), [of_one.clone(), of_all.clone(), admins.clone()]);
         for silence in [&of_one, &admins] {
-            assert!(!db.delete_silence(Some(grace.id), silence.id).await.unwrap(), "it is not hers");
+            assert!(!db.delete_silence(Some(grace.id), silence.id, &entry()).await.unwrap(), "it is not hers");
         }
-        assert!(!db.delete_silence(Some(ada.id), admins.id).await.unwrap());
-        assert!(db.delete_silence(Some(ada.id), of_one.id).await.unwrap());
-        assert!(db.delete_silence(None, of_all.id).await.unwrap());
+        assert!(!db.delete_silence(Some(ada.id), admins.id, &entry()).await.unwrap());
+        assert!(db.delete_silence(Some(ada.id), of_one.id, &entry()).await.unwrap());
+        assert!(db.delete_silence(None, of_all.id, &entry()).await.unwrap());
         assert_eq!(db.silences(None, at(10)).await.unwrap(), [admins]);
     }
 }

@@ -1,8 +1,14 @@
 //! The audit log: what was written stays as it was written.
 
+use eirene_core::alert::AlertRule;
 use eirene_core::audit::{AuditEntry, AuditEvent, NewAuditEvent};
+use eirene_core::old_files::{OldFilesOf, OldFilesState};
+use eirene_core::space::SpaceDesired;
+use eirene_core::{Space, SpaceOwner};
 use serde_json::json;
 
+use super::alerts::{alert, silence};
+use super::spaces::space;
 use super::users::image;
 use super::*;
 
@@ -88,6 +94,59 @@ on_both! {
         assert_eq!(db.images().await.unwrap(), [picture]);
         assert_eq!(db.live_sessions().await.unwrap(), [stays]);
         meddle(db, "ALTER TABLE away RENAME TO audit_events").await.unwrap();
+    }
+
+    async fn without_its_line_no_space_alert_or_rule_is_changed(db) {
+        let ada = add_user(db, "ada").await;
+        let stays = db.insert_space(space("data", SpaceOwner::Everybody), &[]).await.unwrap();
+        let (session, login) = (add_session(db, &ada).await, login(&ada));
+        assert!(db.insert_login(0, &login, &hash("cookie"), &entry()).await.unwrap());
+        let (open, known) = (alert(AlertRule::NodeDown, "n1", None, 1), alert(AlertRule::NodeDown, "n2", None, 1));
+        for alert in [&open, &known] {
+            db.insert_alert(alert).await.unwrap();
+        }
+        assert!(db.acknowledge_alert(known.id, &ada.username, at(2), &entry()).await.unwrap());
+        let silenced = silence(90, Some("n1"));
+        db.insert_silence(&silenced, &entry()).await.unwrap();
+
+        meddle(db, "ALTER TABLE audit_events RENAME TO away").await.unwrap();
+        let lines = [entry(), entry()];
+        db.insert_space(space("new", SpaceOwner::Everybody), &lines).await.unwrap_err();
+        db.update_space(&Space { desired: SpaceDesired::Gone, ..stays.clone() }, &lines).await.unwrap_err();
+        let exempt = OldFilesState { exempt: true, ..OldFilesState::new(stays.id) };
+        db.put_old_files(&exempt, &lines).await.unwrap_err();
+        let of_member = OldFilesOf { space: stays.id, member: Some(ada.id) };
+        db.put_old_files(&OldFilesState::new(of_member), &lines).await.unwrap_err();
+        let app = hash("app");
+        db.insert_app_login(&app, &app_login(session.id, ada.id, login.id, at(60)), counting(0), &lines[0]).await.unwrap_err();
+        db.acknowledge_alert(open.id, &ada.username, at(2), &lines[0]).await.unwrap_err();
+        db.unacknowledge_alert(known.id, &lines[0]).await.unwrap_err();
+        db.insert_silence(&silence(90, Some("n2")), &lines[0]).await.unwrap_err();
+        db.delete_silence(None, silenced.id, &lines[0]).await.unwrap_err();
+
+        assert_eq!(db.spaces(None, 10).await.unwrap(), std::slice::from_ref(&stays));
+        assert_eq!(db.app_login(&app, session.id, counting(0)).await.unwrap(), None);
+        assert_eq!(db.old_files_of_members(stays.id).await.unwrap(), []);
+        assert_eq!(db.old_files(stays.id).await.unwrap(), OldFilesState::new(stays.id));
+        let by = db.open_alerts().await.unwrap().into_iter().map(|alert| alert.acknowledged.map(|(by, _)| by));
+        assert_eq!(by.collect::<Vec<_>>(), [None, Some(ada.username)]);
+        assert_eq!(db.silences(None, at(10)).await.unwrap(), [silenced]);
+        meddle(db, "ALTER TABLE away RENAME TO audit_events").await.unwrap();
+    }
+
+    async fn what_is_not_changed_has_no_line(db) {
+        let stays = db.insert_space(space("data", SpaceOwner::Everybody), &[entry(), entry()]).await.unwrap();
+        assert_eq!(db.audit_events(None, 10, None, None).await.unwrap().len(), 2);
+        let (late, nobody) = (Space { version: stays.version + 1, ..stays }, silence(90, None));
+        assert!(!db.update_space(&late, &[entry()]).await.unwrap());
+        assert!(!db.delete_silence(None, nobody.id, &entry()).await.unwrap());
+        let alert = alert(AlertRule::NodeDown, "n1", None, 1);
+        assert!(!db.unacknowledge_alert(alert.id, &entry()).await.unwrap());
+        assert!(!db.acknowledge_alert(alert.id, &"ada".parse().unwrap(), at(2), &entry()).await.unwrap());
+        let rule = OldFilesState::new(late.id);
+        assert!(db.put_old_files(&rule, &[]).await.unwrap() && !db.put_old_files(&rule, &[entry()]).await.unwrap());
+        db.insert_space(space("data", SpaceOwner::Everybody), &[entry()]).await.unwrap_err();
+        assert_eq!(db.audit_events(None, 10, None, None).await.unwrap().len(), 2);
     }
 
     async fn nobody_changes_or_removes_what_was_written(db) {

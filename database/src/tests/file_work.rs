@@ -41,7 +41,7 @@ fn operation(user: &User, space: SpaceId) -> Operation {
 }
 
 async fn shared(db: &Db) -> SpaceId {
-    db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap().id
+    db.insert_space(space("data", SpaceOwner::Everybody), &[]).await.unwrap().id
 }
 
 on_both! {

@@ -32,7 +32,7 @@ use jiff::Timestamp;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tempfile::TempDir;
 
-use crate::{Counting, Db, Limits, Start};
+use crate::{Counting, Db, Limits, NewAppLogin, Start};
 
 /// A test that waits longer than this for one thing hangs.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -186,6 +186,10 @@ fn login(user: &User) -> Login {
         address: Some("2001:db8::1".to_owned()),
         user_agent: Some("Mozilla/5.0 (Übung)".to_owned()),
     }
+}
+
+fn app_login(session: SessionId, user: UserId, login: LoginId, expires_at: Timestamp) -> NewAppLogin {
+    NewAppLogin { session, user, login, expires_at }
 }
 
 fn token(user: &User, expires_at: Option<Timestamp>) -> ApiToken {

@@ -36,7 +36,7 @@ fn list() -> OldFilesList {
 
 on_both! {
     async fn what_is_known_of_old_files_reads_back_and_of_two_who_change_it_one_was_late(db) {
-        let space = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap();
+        let space = db.insert_space(space("data", SpaceOwner::Everybody), &[]).await.unwrap();
         let nothing = db.old_files(space.id).await.unwrap();
         assert_eq!(nothing, OldFilesState::new(space.id));
         let full = OldFilesState {
@@ -57,18 +57,18 @@ on_both! {
             }],
             ..nothing.clone()
         };
-        assert!(db.put_old_files(&full).await.unwrap());
+        assert!(db.put_old_files(&full, &[]).await.unwrap());
         let stored = db.old_files(space.id).await.unwrap();
         assert_eq!(stored, OldFilesState { version: 1, ..full.clone() });
-        assert!(!db.put_old_files(&full).await.unwrap(), "it was written from nothing once");
+        assert!(!db.put_old_files(&full, &[]).await.unwrap(), "it was written from nothing once");
         let later = OldFilesState { doubt: None, list: None, ..stored.clone() };
-        assert!(db.put_old_files(&later).await.unwrap());
-        assert!(!db.put_old_files(&stored).await.unwrap());
+        assert!(db.put_old_files(&later, &[]).await.unwrap());
+        assert!(!db.put_old_files(&stored, &[]).await.unwrap());
         assert_eq!(db.old_files(space.id).await.unwrap(), OldFilesState { version: 2, ..later });
     }
 
     async fn what_is_known_of_members_is_theirs_and_what_is_said_of_the_space_holds_for_them(db) {
-        let space = db.insert_space(space("stars", SpaceOwner::Group("physics".parse().unwrap()))).await.unwrap();
+        let space = db.insert_space(space("stars", SpaceOwner::Group("physics".parse().unwrap())), &[]).await.unwrap();
         let (grace, ada) = (add_user(db, "grace").await, add_user(db, "ada").await);
         let of = |member: &User| OldFilesOf { space: space.id, member: Some(member.id) };
         let nothing = db.old_files(of(&ada)).await.unwrap();
@@ -82,11 +82,11 @@ on_both! {
             removed: Some((at(4), OldFilesRemoval { files: 1, bytes: 2, kept: 3, gone: 4, failed: 5 })),
             ..nothing
         };
-        assert!(db.put_old_files(&full).await.unwrap());
-        assert!(!db.put_old_files(&full).await.unwrap(), "it was written from nothing once");
-        assert!(db.put_old_files(&OldFilesState::new(of(&grace))).await.unwrap());
+        assert!(db.put_old_files(&full, &[]).await.unwrap());
+        assert!(!db.put_old_files(&full, &[]).await.unwrap(), "it was written from nothing once");
+        assert!(db.put_old_files(&OldFilesState::new(of(&grace)), &[]).await.unwrap());
         let exempt = OldFilesState { exempt: true, days: Some(60), ..OldFilesState::new(space.id) };
-        assert!(db.put_old_files(&exempt).await.unwrap());
+        assert!(db.put_old_files(&exempt, &[]).await.unwrap());
         let stored = db.old_files(of(&ada)).await.unwrap();
         assert_eq!(stored, OldFilesState { version: 1, exempt: true, days: Some(60), ..full.clone() });
         let members = db.old_files_of_members(space.id).await.unwrap();
@@ -95,7 +95,7 @@ on_both! {
         assert_eq!(members[0].1, stored);
 
         db.clear_old_files(space.id).await.unwrap();
-        assert!(!db.put_old_files(&stored).await.unwrap(), "who read it before is late, whatever they know of the exemption");
+        assert!(!db.put_old_files(&stored, &[]).await.unwrap(), "who read it before is late, whatever they know of the exemption");
         let cleared = db.old_files(of(&ada)).await.unwrap();
         assert_eq!(cleared, OldFilesState { version: 2, list: None, ..stored });
         db.forget_old_files(space.id, ada.id).await.unwrap();

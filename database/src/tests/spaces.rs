@@ -78,7 +78,7 @@ fn sample(seconds: i64, used: u64) -> UsageSample {
 on_both! {
     async fn a_space_reads_back_as_it_was_written(db) {
         let ada = add_user(db, "ada").await;
-        let made = db.insert_space(space("home-ada", of(&ada))).await.unwrap();
+        let made = db.insert_space(space("home-ada", of(&ada)), &[]).await.unwrap();
         assert_eq!(db.space(made.id).await.unwrap(), Some(made.clone()));
         assert_eq!(db.space_by_name(&made.name).await.unwrap(), Some(made));
 
@@ -111,32 +111,32 @@ on_both! {
             watched_at: Some(at(8)),
             ..space("physics", group("Physics-1"))
         };
-        let full = db.insert_space(full).await.unwrap();
+        let full = db.insert_space(full, &[]).await.unwrap();
         assert_eq!(db.space(full.id).await.unwrap(), Some(full));
-        let all = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap();
+        let all = db.insert_space(space("data", SpaceOwner::Everybody), &[]).await.unwrap();
         assert_eq!(db.space(all.id).await.unwrap(), Some(all));
         assert_eq!(db.space(SpaceId::generate()).await.unwrap(), None);
     }
 
     async fn a_name_is_one_spaces_until_that_is_gone_and_a_number_for_ever(db) {
-        let first = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap();
-        let again = db.insert_space(space("data", SpaceOwner::Everybody)).await;
+        let first = db.insert_space(space("data", SpaceOwner::Everybody), &[]).await.unwrap();
+        let again = db.insert_space(space("data", SpaceOwner::Everybody), &[]).await;
         assert!(matches!(again, Err(DbError::Conflict { what: "space" })), "{again:?}");
         let gone = Space { state: SpaceState::Gone, ..first.clone() };
-        assert!(db.update_space(&gone).await.unwrap());
+        assert!(db.update_space(&gone, &[]).await.unwrap());
         assert_eq!(db.space_by_name(&first.name).await.unwrap(), None);
         assert_eq!(db.spaces(None, 10).await.unwrap(), []);
-        let second = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap();
+        let second = db.insert_space(space("data", SpaceOwner::Everybody), &[]).await.unwrap();
         assert!(second.serial > first.serial, "{} {}", second.serial, first.serial);
         assert_eq!(db.space_by_name(&first.name).await.unwrap(), Some(second));
     }
 
     async fn of_two_who_change_a_space_one_is_told_that_it_was_late(db) {
-        let space = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap();
+        let space = db.insert_space(space("data", SpaceOwner::Everybody), &[]).await.unwrap();
         let one = Space { title: "One".parse().unwrap(), ..space.clone() };
         let two = Space { title: "Two".parse().unwrap(), ..space.clone() };
-        assert!(db.update_space(&one).await.unwrap());
-        assert!(!db.update_space(&two).await.unwrap());
+        assert!(db.update_space(&one, &[]).await.unwrap());
+        assert!(!db.update_space(&two, &[]).await.unwrap());
         let now = db.space(space.id).await.unwrap().unwrap();
         assert_eq!((now.title.as_str(), now.version), ("One", space.version + 1));
     }
@@ -145,17 +145,17 @@ on_both! {
         for (name, before) in [("never", None), ("before", Some(at(1)))] {
             let read = space(name, SpaceOwner::Everybody);
             let read = Space { state: SpaceState::Retired, kept_s: 1, watched_at: before, ..read };
-            let read = db.insert_space(read).await.unwrap();
+            let read = db.insert_space(read, &[]).await.unwrap();
             assert!(db.note_watched(&Space { kept_s: 7, watched_at: Some(at(61)), ..read.clone() }).await.unwrap());
-            assert!(db.update_space(&Space { title: "Other".parse().unwrap(), ..read.clone() }).await.unwrap());
+            assert!(db.update_space(&Space { title: "Other".parse().unwrap(), ..read.clone() }, &[]).await.unwrap());
             let now = db.space(read.id).await.unwrap().unwrap();
             assert_eq!((now.title.as_str(), now.kept_s, now.watched_at), ("Other", 7, Some(at(61))), "{name}");
             // With a warning it begins to be counted then.
-            assert!(db.update_space(&Space { watched_at: Some(at(70)), ..now }).await.unwrap());
+            assert!(db.update_space(&Space { watched_at: Some(at(70)), ..now }, &[]).await.unwrap());
             let now = db.space(read.id).await.unwrap().unwrap();
             assert_eq!((now.kept_s, now.watched_at), (7, Some(at(70))));
             let back = Space { state: SpaceState::Present, kept_s: 0, watched_at: Some(at(65)), ..now };
-            assert!(db.update_space(&back).await.unwrap());
+            assert!(db.update_space(&back, &[]).await.unwrap());
             let now = db.space(read.id).await.unwrap().unwrap();
             assert_eq!((now.kept_s, now.watched_at), (0, Some(at(65))), "what is brought back begins anew");
         }
@@ -164,13 +164,13 @@ on_both! {
     async fn time_that_is_counted_changes_nothing_for_anybody_else(db) {
         let warned = vec![Warned { days: 3, at: at(1), waited_s: 0 }];
         let space = Space { warned, ..space("data", SpaceOwner::Everybody) };
-        let space = db.insert_space(space).await.unwrap();
+        let space = db.insert_space(space, &[]).await.unwrap();
         let warned = vec![Warned { days: 3, at: at(1), waited_s: 60 }];
         let watched = Space { kept_s: 7, watched_at: Some(at(61)), warned, ..space.clone() };
         let titled = Space { title: "Other".parse().unwrap(), ..watched.clone() };
         assert!(db.note_watched(&titled).await.unwrap());
         assert_eq!(db.space(space.id).await.unwrap(), Some(watched), "the rest and the version stay");
-        assert!(db.update_space(&titled).await.unwrap());
+        assert!(db.update_space(&titled, &[]).await.unwrap());
         assert!(!db.note_watched(&Space { kept_s: 9, ..space.clone() }).await.unwrap());
         let now = db.space(space.id).await.unwrap().unwrap();
         assert_eq!((now.title.as_str(), now.kept_s), ("Other", 7));
@@ -183,7 +183,7 @@ on_both! {
         let (ada, grace) = (add_user(db, "ada").await, add_user(db, "grace").await);
         for new in [space("x-ada", of(&ada)), space("home-ada", of(&ada)), space("home-grace", of(&grace)),
                     space("physics", group("physics")), space("data", SpaceOwner::Everybody)] {
-            db.insert_space(new).await.unwrap();
+            db.insert_space(new, &[]).await.unwrap();
         }
         let names = |spaces: Vec<Space>| spaces.into_iter().map(|space| space.name.to_string()).collect::<Vec<_>>();
         assert_eq!(names(db.spaces_of_person(ada.id).await.unwrap()), ["home-ada", "x-ada"]);
@@ -196,7 +196,7 @@ on_both! {
         let (ada, grace) = (add_user(db, "ada").await, add_user(db, "grace").await);
         let nobody = User { uid: None, ..user("admin") };
         db.insert_user(&nobody, "…", &entry()).await.unwrap();
-        db.insert_space(space("home-ada", of(&ada))).await.unwrap();
+        db.insert_space(space("home-ada", of(&ada)), &[]).await.unwrap();
         assert_eq!(db.people_without_home(10).await.unwrap(), [grace.id]);
         db.set_user_state(grace.id, UserState::Disabled, &entry()).await.unwrap();
         assert_eq!(db.people_without_home(10).await.unwrap(), []);
@@ -205,9 +205,9 @@ on_both! {
     async fn whose_home_has_answered_is_found_and_who_answered_last_first(db) {
         let (ada, grace, alan) = (add_user(db, "ada").await, add_user(db, "grace").await, add_user(db, "alan").await);
         for (name, owner) in [("home-ada", &ada), ("home-grace", &grace), ("home-alan", &alan)] {
-            db.insert_space(space(name, of(owner))).await.unwrap();
+            db.insert_space(space(name, of(owner)), &[]).await.unwrap();
         }
-        let scratch = db.insert_space(Space { kind: SpaceKind::Scratch, ..space("x-alan", of(&alan)) }).await.unwrap();
+        let scratch = db.insert_space(Space { kind: SpaceKind::Scratch, ..space("x-alan", of(&alan)) }, &[]).await.unwrap();
         assert_eq!(db.people_with_home(10).await.unwrap(), []);
         for (name, seconds) in [("home-ada", 1), ("home-grace", 2)] {
             let home = db.space_by_name(&name.parse().unwrap()).await.unwrap().unwrap();
@@ -236,11 +236,11 @@ on_both! {
             let (root, made_at) = ("scratch".parse().unwrap(), made(marker));
             Space { root, made_at, state, ..space(name, SpaceOwner::Everybody) }
         };
-        db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap();
+        db.insert_space(space("data", SpaceOwner::Everybody), &[]).await.unwrap();
         assert!(db.file_systems_of_roots().await.unwrap().is_empty());
         for space in [in_root("a", None, SpaceState::Present), in_root("b", Some("00ff"), SpaceState::Retired),
                       in_root("c", Some("ff00"), SpaceState::Gone)] {
-            db.insert_space(space).await.unwrap();
+            db.insert_space(space, &[]).await.unwrap();
         }
         let seen = db.file_systems_of_roots().await.unwrap();
         assert_eq!(seen, [("scratch".parse().unwrap(), made(Some("00ff")).unwrap().identity)]);
@@ -248,30 +248,30 @@ on_both! {
 
     async fn what_nobody_has_looked_at_is_found_until_a_look_answers_or_fails(db) {
         let ada = add_user(db, "ada").await;
-        let mut first = db.insert_space(space("home-ada", of(&ada))).await.unwrap();
-        let second = db.insert_space(space("physics", group("physics"))).await.unwrap();
+        let mut first = db.insert_space(space("home-ada", of(&ada)), &[]).await.unwrap();
+        let second = db.insert_space(space("physics", group("physics")), &[]).await.unwrap();
         let wanted = Space { state: SpaceState::Wanted, ..space("moons", group("physics")) };
-        db.insert_space(wanted).await.unwrap();
+        db.insert_space(wanted, &[]).await.unwrap();
         let never = async |limit| db.spaces_never_seen(limit).await.unwrap().into_iter().map(|space| space.id);
         assert!(never(9).await.eq([second.id, first.id]));
         assert!(never(1).await.eq([second.id]));
         db.note_usage(second.id, &seen(Level::Ok, 1)).await.unwrap();
         first.undetermined = true;
-        assert!(db.update_space(&first).await.unwrap());
+        assert!(db.update_space(&first, &[]).await.unwrap());
         assert!(never(9).await.eq([]));
     }
 
     async fn who_has_no_space_in_a_root_is_found_and_what_is_not_as_it_is_wanted(db) {
         let (ada, grace) = (add_user(db, "ada").await, add_user(db, "grace").await);
         let one = Space { kind: SpaceKind::Scratch, ..space("scratch-ada", of(&ada)) };
-        let (root, one) = (one.root.clone(), db.insert_space(one).await.unwrap());
+        let (root, one) = (one.root.clone(), db.insert_space(one, &[]).await.unwrap());
         assert_eq!(db.people_without_space_in(&root, 10).await.unwrap(), [grace.id]);
         assert_eq!(db.people_without_space_in(&"other".parse().unwrap(), 1).await.unwrap().len(), 1);
         assert_eq!(db.spaces_to_change().await.unwrap(), []);
         let mut now = Space { desired: SpaceDesired::Retired, ..one };
         let states = [SpaceState::Present, SpaceState::Retired, SpaceState::Wanted, SpaceState::Gone];
         for (state, listed) in states.into_iter().zip([1, 0, 1, 0]) {
-            assert!(db.update_space(&Space { state, ..now.clone() }).await.unwrap());
+            assert!(db.update_space(&Space { state, ..now.clone() }, &[]).await.unwrap());
             now.version += 1;
             assert_eq!(db.spaces_to_change().await.unwrap().len(), listed, "{state:?}");
         }
@@ -280,7 +280,7 @@ on_both! {
 
     async fn limits_and_hints_that_are_not_as_they_are_wanted_are_found_while_the_space_is_there(db) {
         let one = Space { kind: SpaceKind::Project, ..space("data", SpaceOwner::Everybody) };
-        let mut now = db.insert_space(one).await.unwrap();
+        let mut now = db.insert_space(one, &[]).await.unwrap();
         for (limit_state, hint_state, listed) in [
             (LimitState::Held, HintState::Applied, 0),
             (LimitState::Wanted, HintState::Unset, 1),
@@ -289,17 +289,17 @@ on_both! {
             (LimitState::Held, HintState::NotApplied, 1),
         ] {
             (now.limit_state, now.hint_state) = (limit_state, hint_state);
-            assert!(db.update_space(&now).await.unwrap());
+            assert!(db.update_space(&now, &[]).await.unwrap());
             now.version += 1;
             assert_eq!(db.spaces_to_change().await.unwrap().len(), listed, "{limit_state} {hint_state}");
         }
         let retired = Space { state: SpaceState::Retired, desired: SpaceDesired::Retired, ..now };
-        assert!(db.update_space(&retired).await.unwrap());
+        assert!(db.update_space(&retired, &[]).await.unwrap());
         assert_eq!(db.spaces_to_change().await.unwrap(), []);
     }
 
     async fn a_look_takes_the_place_of_the_last_and_leaves_what_was_told(db) {
-        let space = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap().id;
+        let space = db.insert_space(space("data", SpaceOwner::Everybody), &[]).await.unwrap().id;
         assert_eq!(db.usage(space).await.unwrap(), None);
         db.note_usage(space, &seen(Level::Ok, 1)).await.unwrap();
         assert_eq!(db.usage(space).await.unwrap(), Some(seen(Level::Ok, 1)));
@@ -314,8 +314,8 @@ on_both! {
 
     async fn of_what_was_measured_of_a_space_the_latest_is_kept_and_goes_into_looks(db) {
         let (ada, grace) = (add_user(db, "ada").await.id, add_user(db, "grace").await.id);
-        let other = db.insert_space(space("other", SpaceOwner::Everybody)).await.unwrap().id;
-        let space = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap().id;
+        let other = db.insert_space(space("other", SpaceOwner::Everybody), &[]).await.unwrap().id;
+        let space = db.insert_space(space("data", SpaceOwner::Everybody), &[]).await.unwrap().id;
         let measurement = |by, seconds, used| Measurement {
             used_bytes: Bytes(used),
             used_files: Files(7),
@@ -342,7 +342,7 @@ on_both! {
     }
 
     async fn samples_of_old_days_are_thinned_to_the_last_of_each(db) {
-        let space = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap().id;
+        let space = db.insert_space(space("data", SpaceOwner::Everybody), &[]).await.unwrap().id;
         // Midnight, so that the hours of a day are of one day.
         let midnight = (1_700_000_000 / DAY + 1) * DAY - 1_700_000_000;
         for (hour, used) in [(0, 1), (1, 2), (23, 3), (24, 4), (47, 5), (48, 6), (49, 7)] {
@@ -359,8 +359,8 @@ on_both! {
     }
 
     async fn evidence_counts_once_a_day_and_is_forgotten_whole(db) {
-        let other = db.insert_space(space("other", SpaceOwner::Everybody)).await.unwrap().id;
-        let space = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap().id;
+        let other = db.insert_space(space("other", SpaceOwner::Everybody), &[]).await.unwrap().id;
+        let space = db.insert_space(space("data", SpaceOwner::Everybody), &[]).await.unwrap().id;
         let day = SignedDuration::from_secs(DAY);
         for seconds in [0, 10, DAY - 1, DAY, DAY + 5, 2 * DAY] {
             db.note_evidence(space, EvidenceKind::PersonAbsent, at(seconds), day).await.unwrap();
@@ -379,7 +379,7 @@ on_both! {
     }
 
     async fn what_policies_did_is_kept_for_a_while(db) {
-        let space = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap().id;
+        let space = db.insert_space(space("data", SpaceOwner::Everybody), &[]).await.unwrap().id;
         let run = |step, outcome, seconds| PolicyRun { step, outcome, why: "Übung '; --".into(), at: at(seconds) };
         let runs = [
             run(Some(PolicyStep::Retire), PolicyOutcome::WouldDo, 2),
@@ -395,7 +395,7 @@ on_both! {
     }
 
     async fn names_that_earlier_versions_took_are_read(db) {
-        let space = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap();
+        let space = db.insert_space(space("data", SpaceOwner::Everybody), &[]).await.unwrap();
         meddle(db, "UPDATE spaces SET title = 'gpj\u{202e}.exe'").await.unwrap();
         assert_eq!(db.space(space.id).await.unwrap().unwrap().title.as_str(), "gpj\u{fffd}.exe");
         let ada = add_user(db, "ada").await;
@@ -405,7 +405,7 @@ on_both! {
     }
 
     async fn a_word_nobody_knows_names_its_place(db) {
-        let space = db.insert_space(space("data", SpaceOwner::Everybody)).await.unwrap();
+        let space = db.insert_space(space("data", SpaceOwner::Everybody), &[]).await.unwrap();
         meddle(db, "UPDATE spaces SET state = 'moved'").await.unwrap();
         let read = db.space(space.id).await;
         assert!(matches!(&read, Err(DbError::Inconsistent { table: "spaces", column: "state", .. })), "{read:?}");

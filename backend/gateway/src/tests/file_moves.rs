@@ -98,7 +98,7 @@ impl Server {
     pub(super) async fn ada_in_physics(&self, says: Says) -> (Person, Asked) {
         let asked = Asked::default();
         let (ada, _) = self.ada_at_home(scripted(says, &asked)).await;
-        self.test.app.db.insert_space(a_space(SpaceOwner::Group("physics".parse().unwrap()))).await.unwrap();
+        self.test.app.db.insert_space(a_space(SpaceOwner::Group("physics".parse().unwrap())), &[]).await.unwrap();
         self.test.groups.add("ada", "physics");
         // Her groups are known for a minute.
         self.test.clock.advance_s(120);
@@ -419,7 +419,7 @@ async fn a_move_as_an_operation_asks_for_the_same_rights() {
     let items = json!([{"path": "d", "to": "e"}]);
     assert_eq!(server.moved_far(&reads, items.clone(), "refuse").await.status, StatusCode::FORBIDDEN);
     let data = eirene_core::Space { name: "data".parse().unwrap(), ..a_space(SpaceOwner::Everybody) };
-    server.test.app.db.insert_space(data).await.unwrap();
+    server.test.app.db.insert_space(data, &[]).await.unwrap();
     for (to, status) in [("data", StatusCode::FORBIDDEN), ("nowhere", StatusCode::NOT_FOUND)] {
         let body = json!({"items": items, "to_space": to, "as_operation": true});
         assert_eq!(server.send_json(&ada, "POST", "/files/move", &body).await.status, status, "{to}");

@@ -165,7 +165,7 @@ async fn a_form_names_the_spaces_one_may_write_into_and_goes_into_no_other() {
     assert_eq!(server.test.app.spaces.list(&grace.actor).await.unwrap()[0].space.name.as_str(), "home-grace");
     let data = Space { name: "data".parse().unwrap(), ..a_space(SpaceOwner::Everybody) };
     for space in [data, a_space(SpaceOwner::Group("physics".parse().unwrap()))] {
-        server.test.app.db.insert_space(space).await.unwrap();
+        server.test.app.db.insert_space(space, &[]).await.unwrap();
     }
     server.test.groups.add("ada", "physics");
     // Her groups are known for a minute.

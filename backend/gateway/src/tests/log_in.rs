@@ -100,8 +100,14 @@ async fn wrong_names_and_passwords_look_alike_and_are_written_down() {
     assert_eq!(bodies[0], bodies[1]);
     assert_eq!(server.log_in(&flood, "x").await.status, StatusCode::UNAUTHORIZED);
     assert_eq!(server.log_in("ada", &flood).await.status, StatusCode::UNAUTHORIZED);
+    server.test.app.audit.record_all_refusals().await;
     let events = server.test.app.db.audit_events(None, 50, None, Some("login")).await.unwrap();
     assert_eq!(events.len(), 6);
+    assert_eq!(
+        (events[0].actor.as_str(), &events[0].details["times"]),
+        ("ada", &json!(1)),
+        "what is repeated is counted"
+    );
     assert!(events.iter().all(|event| event.outcome == "refused" && event.actor.chars().count() <= 64));
     assert!(events.iter().all(|event| event.address.as_deref() == Some("127.0.0.1") && event.request_id.is_some()));
 }

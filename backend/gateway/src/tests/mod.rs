@@ -21,6 +21,7 @@ mod node_pages;
 mod origins;
 mod pass;
 mod permission_pages;
+mod refusals;
 mod routes;
 mod runs;
 mod scans;

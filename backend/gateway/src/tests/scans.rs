@@ -233,7 +233,7 @@ async fn what_somebody_had_measured_is_theirs_also_in_a_space_of_several() {
     }
     // A space of everybody: each sees what their own process saw.
     let data = Space { name: "data".parse().unwrap(), ..a_space(SpaceOwner::Everybody) };
-    let data = server.test.app.db.insert_space(data).await.unwrap();
+    let data = server.test.app.db.insert_space(data, &[]).await.unwrap();
     let kept = server.test.app.config.server.state_dir.join("scans");
     let of = |person: &Person| kept.join(format!("{}-{}.scan", data.id, person.actor.user.id));
     let adas = std::fs::read_dir(&kept).unwrap().next().unwrap().unwrap().path();
@@ -250,7 +250,7 @@ async fn what_somebody_had_measured_is_theirs_also_in_a_space_of_several() {
     server.test.app.scans.clear().await.unwrap();
     assert!(of(&ada).exists());
     let gone = Space { state: SpaceState::Gone, ..data.clone() };
-    assert!(server.test.app.db.update_space(&gone).await.unwrap());
+    assert!(server.test.app.db.update_space(&gone, &[]).await.unwrap());
     server.test.app.scans.clear().await.unwrap();
     assert!(!of(&ada).exists());
     assert_eq!(server.sizes(&ada, "").await["state"], "done", "and her home's is kept");

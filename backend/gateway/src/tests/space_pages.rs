@@ -366,7 +366,7 @@ async fn files_that_are_to_be_removed_are_said_on_the_first_page_to_whose_they_a
         found: OldFilesFound { files: 7, bytes: 9, ..OldFilesFound::default() },
     };
     let state = OldFilesState { list: Some(list), ..OldFilesState::new(space.id) };
-    assert!(db.put_old_files(&state).await.unwrap());
+    assert!(db.put_old_files(&state, &[]).await.unwrap());
     for path in ["/", "/spaces", "/fragments/old-files"] {
         let page = server.look_at(&ada, path).await.body;
         assert!(page.contains("7 files of yours in Scratch"), "{path}: {page}");

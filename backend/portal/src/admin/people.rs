@@ -108,7 +108,7 @@ async fn make(
     role: &str,
 ) -> Result<(Username, Option<SecretString>), AppError> {
     // Whoever may not add people learns nothing about what was wrong with the form.
-    me.actor.require_admin().map_err(|_| AppError::NotFound)?;
+    me.actor.require_admin().map_err(|_| AppError::Hidden)?;
     let wrong = |field: &str, error: NameError| AppError::Invalid(vec![FieldError::no_name(field, error)]);
     let username: Username = username.parse().map_err(|error| wrong("username", error))?;
     let role: Role = role.parse().map_err(|error| wrong("role", error))?;
@@ -167,7 +167,7 @@ pub(crate) async fn enable(
 }
 
 async fn set_state(app: &App, me: &SignedIn, text: &str, state: UserState, then: &str) -> Shown {
-    me.actor.require_admin().map_err(|_| AppError::NotFound)?;
+    me.actor.require_admin().map_err(|_| AppError::Hidden)?;
     app.accounts.set_state(&me.actor, &name(text)?, state).await?;
     Ok(Redirect::to(then).into_response())
 }
@@ -183,7 +183,7 @@ pub(crate) async fn reset(
     Path(text): Path<String>,
     AdminForm(me, Nothing {}): AdminForm<Nothing>,
 ) -> Shown {
-    me.actor.require_admin().map_err(|_| AppError::NotFound)?;
+    me.actor.require_admin().map_err(|_| AppError::Hidden)?;
     let username = name(&text)?;
     let password = app.accounts.reset_password(&me.actor, &username, None).await?;
     let mut page = view(&app, &me, None).await?;

@@ -29,11 +29,8 @@ pub(crate) async fn page(State(app): State<App>, SignedInAdmin(me): SignedInAdmi
 async fn defaults(app: &App, me: &eirene_http::extract::SignedIn, report: &Report) -> Vec<Defaults> {
     let can = report.snapshot.capabilities.as_ref().is_some_and(|can| can.default_quota == Ability::Yes);
     let pools = report.snapshot.pools.got().map_or(&[][..], |pools| &pools.value);
-    let mut all = Vec::new();
-    for pool in pools.iter().take(if can { MOST_POOLS } else { 0 }) {
-        // A pool that tells nothing takes nothing from the rest of the page.
-        let said = app.storage_limits.defaults(&me.actor, pool.id).await;
-        all.push(said.map_err(|error| error.to_string()));
-    }
-    all
+    let asked: Vec<_> = pools.iter().take(if can { MOST_POOLS } else { 0 }).map(|pool| pool.id).collect();
+    let said = app.storage_limits.defaults_of_all(&me.actor, &asked).await;
+    // A pool that tells nothing takes nothing from the rest of the page.
+    said.into_iter().map(|said| said.map_err(|error| error.to_string())).collect()
 }

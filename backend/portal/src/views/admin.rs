@@ -218,6 +218,8 @@ impl AuditView {
     pub(crate) fn new(words: &Words, event: &AuditEvent) -> Self {
         let (key, tone) = match event.outcome.as_str() {
             "ok" => ("audit.ok", Tone::Good),
+            "begun" => ("audit.begun", Tone::Still),
+            "stopped" => ("audit.stopped", Tone::Still),
             "refused" => ("audit.refused", Tone::Wait),
             _ => ("audit.failed", Tone::Bad),
         };

@@ -115,12 +115,12 @@ async fn only_owner_and_admin_may_stop() {
     let grace = engine.test.person("grace", 2002, Role::Researcher).await;
     let admin = engine.test.person("root-of-all", 2003, Role::Admin).await;
     let sessions = &engine.test.app.sessions;
-    assert!(matches!(sessions.stop(&grace, id).await, Err(AppError::NotFound)));
-    assert!(matches!(sessions.get(&grace, id).await, Err(AppError::NotFound)));
-    assert!(matches!(engine.test.app.logs.read(&grace, JobKind::Session, id).await, Err(AppError::NotFound)));
+    assert!(matches!(sessions.stop(&grace, id).await, Err(AppError::Hidden)));
+    assert!(matches!(sessions.get(&grace, id).await, Err(AppError::Hidden)));
+    assert!(matches!(engine.test.app.logs.read(&grace, JobKind::Session, id).await, Err(AppError::Hidden)));
     assert!(matches!(
         engine.test.app.events.subscribe(&grace, Some((JobKind::Session, id)), None).await,
-        Err(AppError::NotFound)
+        Err(AppError::Hidden)
     ));
     assert_eq!(sessions.stop(&admin, id).await.unwrap().state, SessionState::Stopping);
     engine.stop.run().await.unwrap();

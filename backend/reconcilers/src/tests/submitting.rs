@@ -45,7 +45,7 @@ async fn a_session_sees_its_persons_spaces_that_are_there_and_nobody_elses() {
     let add = async |name: &str, root: &str, owner: SpaceOwner, writable: bool, state: SpaceState| {
         let (id, name, root) = (SpaceId::generate(), name.parse().unwrap(), root.parse().unwrap());
         let space = Space { id, name, root, writable, state, kind: SpaceKind::Project, ..a_space(owner) };
-        engine.test.app.db.insert_space(space).await.unwrap();
+        engine.test.app.db.insert_space(space, &[]).await.unwrap();
     };
     let group = |name: &str| SpaceOwner::Group(name.parse().unwrap());
     let grace = engine.test.person("grace", 2002, eirene_core::Role::Researcher).await;
@@ -86,7 +86,7 @@ async fn a_scratch_is_filled_from_and_emptied_to_the_persons_spaces_and_nobody_e
     let add = async |name: &str, root: &str, owner: SpaceOwner| {
         let (id, name, root) = (SpaceId::generate(), name.parse().unwrap(), root.parse().unwrap());
         let space = Space { id, name, root, kind: SpaceKind::Project, ..a_space(owner) };
-        engine.test.app.db.insert_space(space).await.unwrap();
+        engine.test.app.db.insert_space(space, &[]).await.unwrap();
     };
     let grace = engine.test.person("grace", 2002, eirene_core::Role::Researcher).await;
     add("scratch-ada", "scratch", person(engine.ada.user.id, "ada")).await;
@@ -147,7 +147,7 @@ async fn a_user_database_that_is_away_holds_up_a_submit_and_takes_no_space_from_
     let engine = Engine::new().await;
     let group = eirene_core::SpaceOwner::Group("physics".parse().unwrap());
     let space = eirene_services::spaces::testing::a_space(group);
-    engine.test.app.db.insert_space(space).await.unwrap();
+    engine.test.app.db.insert_space(space, &[]).await.unwrap();
     engine.test.groups.go_away();
     let id = engine.start().await;
     engine.submit().await;

@@ -247,12 +247,11 @@ impl Alerts {
     /// Takes back that somebody knows of an alert, as another's session finds the same: they know of one person's word, which may be a lie. Whether
     /// anybody had said so.
     async fn found_again(&self, reading: &Reading, id: AlertId) -> Result<bool, AppError> {
-        if !self.db().unacknowledge_alert(id).await? {
-            return Ok(false);
-        }
         let details = json!({"rule": reading.rule, "subject": reading.subject, "value": reading.value});
         let event = by_system("alerts", "alert.unacknowledge", &id.to_string(), "ok", details);
-        self.inner.parts.audit.record(event).await;
+        if !self.db().unacknowledge_alert(id, &self.inner.parts.audit.entry(event)).await? {
+            return Ok(false);
+        }
         self.tell(id).await;
         Ok(true)
     }
@@ -316,12 +315,12 @@ impl Alerts {
     /// One alert: one's own; an admin's any.
     ///
     /// # Errors
-    /// [`AppError::NotFound`] for what is not there and what may not be seen.
+    /// [`AppError::NotFound`] for what is not there, [`AppError::Hidden`] for what may not be seen.
     pub async fn get(&self, actor: &Actor, id: AlertId) -> Result<Listed, AppError> {
         actor.require(Scope::SessionsRead)?;
         let known = self.db().alert(id).await?.ok_or(AppError::NotFound)?;
         if known.alert.owner != Some(actor.user.id) && !actor.acts_as_admin() {
-            return Err(AppError::NotFound);
+            return Err(AppError::Hidden);
         }
         let silences = self.db().silences(None, self.now()).await?;
         Ok(self.listed(known, Some(actor.user.id), &silences))
@@ -361,10 +360,9 @@ impl Alerts {
     pub async fn acknowledge(&self, actor: &Actor, id: AlertId) -> Result<Listed, AppError> {
         actor.require(Scope::SessionsWrite)?;
         let found = self.get(actor, id).await?;
-        if self.db().acknowledge_alert(id, &actor.user.username, self.now()).await? {
-            let details = json!({"rule": found.known.alert.rule, "subject": found.known.alert.subject});
-            let event = actor.audit("alert.acknowledge", &id.to_string(), "ok", details);
-            self.inner.parts.audit.record(event).await;
+        let details = json!({"rule": found.known.alert.rule, "subject": found.known.alert.subject});
+        let audit = self.inner.parts.audit.entry(actor.audit("alert.acknowledge", &id.to_string(), "ok", details));
+        if self.db().acknowledge_alert(id, &actor.user.username, self.now(), &audit).await? {
             self.tell(id).await;
         }
         self.get(actor, id).await
@@ -397,11 +395,11 @@ impl Alerts {
         check(&new)?;
         let NewSilence { rule, subject, minutes, reason } = new;
         let silence = Silence { rule, subject, reason, ..self.begun(actor, minutes) };
-        self.db().insert_silence(&silence).await?;
         let details = json!({
             "rule": silence.rule, "subject": silence.subject, "until": silence.until, "reason": silence.reason,
         });
-        self.inner.parts.audit.record(actor.audit("alert.silence", &silence.id.to_string(), "ok", details)).await;
+        let audit = self.inner.parts.audit.entry(actor.audit("alert.silence", &silence.id.to_string(), "ok", details));
+        self.db().insert_silence(&silence, &audit).await?;
         Ok(silence)
     }
 
@@ -421,12 +419,12 @@ impl Alerts {
             let text = say_with("problem.too_many_silences", &[("n", &MOST_OWN.to_string())]);
             return Err(AppError::Conflict { code: "too_many_silences", text });
         }
-        self.db().insert_silence(&silence).await?;
         let details = json!({
             "own": true, "rule": silence.rule, "job": silence.job.as_ref().map(|job| job.id), "until": silence.until,
             "reason": silence.reason,
         });
-        self.inner.parts.audit.record(actor.audit("alert.silence", &silence.id.to_string(), "ok", details)).await;
+        let audit = self.inner.parts.audit.entry(actor.audit("alert.silence", &silence.id.to_string(), "ok", details));
+        self.db().insert_silence(&silence, &audit).await?;
         Ok(silence)
     }
 
@@ -474,11 +472,8 @@ impl Alerts {
     }
 
     async fn take_away(&self, actor: &Actor, owner: Option<UserId>, id: SilenceId) -> Result<(), AppError> {
-        if !self.db().delete_silence(owner, id).await? {
-            return Err(AppError::NotFound);
-        }
-        self.inner.parts.audit.record(actor.audit("alert.unsilence", &id.to_string(), "ok", json!({}))).await;
-        Ok(())
+        let audit = self.inner.parts.audit.entry(actor.audit("alert.unsilence", &id.to_string(), "ok", json!({})));
+        if self.db().delete_silence(owner, id, &audit).await? { Ok(()) } else { Err(AppError::NotFound) }
     }
 
     /// Removes alerts and silences that were over before `before`.

@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use eirene_core::audit::NewAuditEvent;
 use eirene_core::old_files::{OldFilesDoubt, OldFilesOf, OldFilesRule, OldFilesState};
 use eirene_core::space::SpaceDesired;
 use eirene_core::{
@@ -369,9 +370,13 @@ impl OldFiles {
         if change.exempt == Some(false) && db.old_files(space.id).await?.exempt {
             db.clear_old_files(space.id).await?;
         }
+        let recorded = |state: &OldFilesState| {
+            let details = json!({"exempt": state.exempt, "days": state.days});
+            Some(actor.audit("space.old_files_rule", space.name.as_str(), "ok", details))
+        };
         let state = self
             .inner
-            .edit(space.id.into(), |state| {
+            .edit_and_record(space.id.into(), recorded, |state| {
                 state.exempt = change.exempt.unwrap_or(state.exempt);
                 state.days = change.days.map_or(state.days, OldFilesDays::own);
                 if state.exempt {
@@ -382,8 +387,6 @@ impl OldFiles {
         if state.exempt {
             db.clear_old_files(space.id).await?;
         }
-        let details = json!({"exempt": state.exempt, "days": state.days});
-        self.inner.parts.audit.record(actor.audit("space.old_files_rule", space.name.as_str(), "ok", details)).await;
         self.report_of(actor, &space).await
     }
 
@@ -442,6 +445,16 @@ impl Inner {
 
     /// Changes what is known, again where somebody else was faster.
     async fn edit(&self, of: OldFilesOf, edit: impl Fn(&mut OldFilesState)) -> Result<OldFilesState, AppError> {
+        self.edit_and_record(of, |_| None, edit).await
+    }
+
+    /// As [`Inner::edit`], with what the audit log is to say of the changed state. Nothing is recorded where nothing changes.
+    async fn edit_and_record(
+        &self,
+        of: OldFilesOf,
+        recorded: impl Fn(&OldFilesState) -> Option<NewAuditEvent>,
+        edit: impl Fn(&mut OldFilesState),
+    ) -> Result<OldFilesState, AppError> {
         for _ in 0..TRIES {
             let mut state = self.parts.db.old_files(of).await?;
             let before = state.clone();
@@ -449,7 +462,8 @@ impl Inner {
             if state == before {
                 return Ok(state);
             }
-            if self.parts.db.put_old_files(&state).await? {
+            let audit: Vec<_> = recorded(&state).into_iter().map(|event| self.parts.audit.entry(event)).collect();
+            if self.parts.db.put_old_files(&state, &audit).await? {
                 state.version += 1;
                 return Ok(state);
             }

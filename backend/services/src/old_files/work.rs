@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use eirene_core::Space;
+use eirene_core::audit::NewAuditEvent;
 use eirene_core::file_work::OperationKind;
 use eirene_core::old_files::{
     OldFileExample, OldFilesDoubt, OldFilesFound, OldFilesList, OldFilesLook, OldFilesOfOther, OldFilesRemoval,
@@ -120,12 +121,11 @@ impl Working {
         self.inner().edit(self.line.of, edit).await
     }
 
-    async fn audit(&self, action: &'static str, outcome: &'static str, mut details: serde_json::Value) {
+    fn audit(&self, action: &'static str, outcome: &'static str, mut details: serde_json::Value) -> NewAuditEvent {
         if self.line.of.member.is_some() {
             details["member"] = json!(self.within.actor().user.username);
         }
-        let event = by_system(WHO, action, self.space().name.as_str(), outcome, details);
-        self.inner().parts.audit.record(event).await;
+        by_system(WHO, action, self.space().name.as_str(), outcome, details)
     }
 
     async fn carry_out(self, task: Task, handle: &Handle) -> Result<Finished, AppError> {
@@ -166,9 +166,12 @@ impl Working {
             found,
         };
         // An admin may have exempted it meanwhile.
-        let state = self.edit(|state| state.list = (!state.exempt).then(|| list.clone())).await?;
-        let details = json!({"files": list.found.files, "bytes": list.found.bytes, "dry_run": list.dry_run});
-        self.audit("space.old_files_list", "ok", details).await;
+        let recorded = |_: &OldFilesState| {
+            let details = json!({"files": list.found.files, "bytes": list.found.bytes, "dry_run": list.dry_run});
+            Some(self.audit("space.old_files_list", "ok", details))
+        };
+        let keep = |state: &mut OldFilesState| state.list = (!state.exempt).then(|| list.clone());
+        let state = self.inner().edit_and_record(self.line.of, recorded, keep).await?;
         if state.list.is_some() && !list.dry_run && list.found.files > 0 {
             self.inner().tell(self.space(), self.line.of).await?;
         }
@@ -220,7 +223,8 @@ impl Working {
 
     async fn remove(&self, handle: &Handle) -> Result<Finished, AppError> {
         let Some(list) = self.edit(|_| {}).await?.list else { return Ok(Finished::default()) };
-        self.audit("space.old_files_remove", "begun", json!({"files": list.found.files})).await;
+        let begun = self.audit("space.old_files_remove", "begun", json!({"files": list.found.files}));
+        self.inner().parts.audit.begin(begun).await?;
         let mut removal = OldFilesRemoval::default();
         let ended = self.go_through(handle, &list, &mut removal).await;
         let (at, now) = (list.at, self.inner().parts.clock.now());
@@ -246,7 +250,7 @@ impl Working {
             Err(_) => ("failed", Some(OldFilesDoubt::Files)),
         };
         let details = json!({"files": files, "bytes": bytes, "kept": kept, "gone": gone, "failed": failed, "why": why});
-        self.audit("space.old_files_remove", outcome, details).await;
+        self.inner().parts.audit.record(self.audit("space.old_files_remove", outcome, details)).await;
         if files > 0 {
             self.tell_of_removal(files).await;
         }

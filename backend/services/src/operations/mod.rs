@@ -192,8 +192,8 @@ impl Operations {
     /// One of one's own.
     pub async fn get(&self, actor: &Actor, id: OperationId) -> Result<Operation, AppError> {
         actor.require(Scope::FilesRead)?;
-        let row = self.inner.db.operation(id).await?.filter(|row| row.user == actor.user.id);
-        row.map(|row| self.inner.as_of_now(row)).ok_or(AppError::NotFound)
+        let row = self.inner.db.operation(id).await?.ok_or(AppError::NotFound)?;
+        if row.user == actor.user.id { Ok(self.inner.as_of_now(row)) } else { Err(AppError::Hidden) }
     }
 
     /// The present state of an operation. The caller has authorised the reader.

@@ -20,6 +20,7 @@ fn code<T>(answer: Result<T, AppError>) -> &'static str {
     match answer {
         Err(AppError::Conflict { code, .. } | AppError::Forbidden { code, .. }) => code,
         Err(AppError::NotFound) => "not_found",
+        Err(AppError::Hidden) => "hidden",
         Err(AppError::Invalid(_)) => "invalid",
         Err(other) => panic!("{other}"),
         Ok(_) => "done",
@@ -116,13 +117,13 @@ async fn a_run_is_its_owners_and_the_admins() {
     let runs = &test.app.runs;
     let (run, _) = runs.start(&ada, TestApp::run_wish(), None).await.unwrap();
     let id = run.id;
-    assert_eq!(code(runs.get(&grace, id).await), "not_found");
-    assert_eq!(code(runs.cancel(&grace, id).await), "not_found");
-    assert_eq!(code(runs.requeue(&grace, id, None).await), "not_found");
-    assert_eq!(code(runs.read_log(&grace, id, None).await), "not_found");
-    assert_eq!(code(runs.read_log(&grace, id, Some(0)).await), "not_found");
-    assert_eq!(code(runs.follow_log(&grace, id, None).await.map(drop)), "not_found");
-    assert_eq!(code(test.app.events.subscribe(&grace, Some((JobKind::Run, id)), None).await.map(drop)), "not_found");
+    assert_eq!(code(runs.get(&grace, id).await), "hidden");
+    assert_eq!(code(runs.cancel(&grace, id).await), "hidden");
+    assert_eq!(code(runs.requeue(&grace, id, None).await), "hidden");
+    assert_eq!(code(runs.read_log(&grace, id, None).await), "hidden");
+    assert_eq!(code(runs.read_log(&grace, id, Some(0)).await), "hidden");
+    assert_eq!(code(runs.follow_log(&grace, id, None).await.map(drop)), "hidden");
+    assert_eq!(code(test.app.events.subscribe(&grace, Some((JobKind::Run, id)), None).await.map(drop)), "hidden");
     assert_eq!(test.row(id).await, run, "nothing was changed");
     assert_eq!(runs.get(&root, id).await.unwrap().id, id);
     assert_eq!(code(runs.requeue(&root, id, None).await), "not_owner");

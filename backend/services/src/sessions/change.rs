@@ -1,6 +1,6 @@
 //! The one way a session's row changes: read, change, write if nobody was faster, tell the open pages.
 
-use eirene_core::audit::AuditEntry;
+use eirene_core::audit::{AuditEntry, NewAuditEvent};
 use eirene_core::{Session, SessionId, SessionState};
 use eirene_words::say;
 
@@ -22,6 +22,16 @@ impl Sessions {
         edit: impl Fn(&mut Session) + Send + Sync,
     ) -> Result<Option<Session>, AppError> {
         self.change_audited(id, edit, None).await
+    }
+
+    /// As [`Sessions::change`], with what the audit log says of it where the row is changed.
+    pub async fn change_and_record(
+        &self,
+        id: SessionId,
+        edit: impl Fn(&mut Session) + Send + Sync,
+        event: NewAuditEvent,
+    ) -> Result<Option<Session>, AppError> {
+        self.change_audited(id, edit, Some(&self.parts.audit.entry(event))).await
     }
 
     /// The same, with a line in the audit log where the row is changed: neither is written without the other.

@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(names(&census.largest), ["home-grace", "home-katherine", "home-ada"]);
         let mut away = test.app.spaces.get(&grace, &"home".parse().unwrap()).await.unwrap().space;
         away.state = SpaceState::Retired;
-        assert!(test.app.db.update_space(&away).await.unwrap());
+        assert!(test.app.db.update_space(&away, &[]).await.unwrap());
         let later = test.app.spaces.census(&admin).await.unwrap();
         assert_eq!(names(&later.short), ["home-katherine"], "nobody writes into what was taken away");
         assert_eq!(names(&later.largest), names(&census.largest), "and it takes its room");

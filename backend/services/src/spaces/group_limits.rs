@@ -302,7 +302,7 @@ mod tests {
     async fn what_a_space_of_the_group_tells_is_not_told_twice_but_other_pools_are() {
         let (test, ada) = world(Limit::At(10)).await;
         let owner = SpaceOwner::Group("physics".parse().unwrap());
-        let space = test.app.db.insert_space(a_space(owner)).await.unwrap();
+        let space = test.app.db.insert_space(a_space(owner), &[]).await.unwrap();
         assert_eq!(test.app.spaces.group_limits(&ada, LONG).await.unwrap().len(), 1, "nobody has looked at the space");
         test.storage.state().kind = "beegfs";
         test.app.spaces.look_at(&space, &mut QuotaRound::default()).await.unwrap();

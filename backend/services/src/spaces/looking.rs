@@ -161,7 +161,7 @@ impl Spaces {
             return Ok(false);
         }
         // Whoever changed it meanwhile has the say; the next look sees that.
-        Ok(self.inner.db.update_space(&Space { undetermined, reason, ..space.clone() }).await?)
+        Ok(self.inner.db.update_space(&Space { undetermined, reason, ..space.clone() }, &[]).await?)
     }
 
     /// Keeps what was seen, and says whether that is news of the space.

@@ -94,8 +94,8 @@ impl Making {
     pub async fn create(&self, actor: &Actor, new: NewSpace) -> Result<Space, AppError> {
         may(actor)?;
         let space = self.check(new).await?;
-        let space = self.inner.db.insert_space(space).await?;
-        self.inner.audit.record(actor.audit("space.create", space.name.as_str(), "ok", details(&space))).await;
+        let audit = self.inner.audit.entry(actor.audit("space.create", space.name.as_str(), "ok", details(&space)));
+        let space = self.inner.db.insert_space(space, &[audit]).await?;
         self.inner.nudges.spaces().notify_one();
         Ok(space)
     }
@@ -186,11 +186,10 @@ impl Making {
             }
             Ok(())
         };
-        let space = self.edit(actor, name, edit).await?;
+        let space = self.edit(actor, "space.change", name, edit).await?;
         if space.limit_state == LimitState::Wanted || space.hint_state == HintState::Wanted {
             self.inner.nudges.spaces().notify_one();
         }
-        self.inner.audit.record(actor.audit("space.change", space.name.as_str(), "ok", details(&space))).await;
         Ok(space)
     }
 
@@ -202,8 +201,7 @@ impl Making {
             }
             Ok(())
         };
-        let space = self.edit(actor, name, retire).await?;
-        self.inner.audit.record(actor.audit("space.retire", space.name.as_str(), "ok", details(&space))).await;
+        let space = self.edit(actor, "space.retire", name, retire).await?;
         self.inner.nudges.spaces().notify_one();
         Ok(space)
     }
@@ -223,16 +221,16 @@ impl Making {
             }
             Ok(())
         };
-        let space = self.edit(actor, name, restore).await?;
-        self.inner.audit.record(actor.audit("space.restore", space.name.as_str(), "ok", details(&space))).await;
+        let space = self.edit(actor, "space.restore", name, restore).await?;
         self.inner.nudges.spaces().notify_one();
         Ok(space)
     }
 
-    /// Changes a row, again where somebody else was faster.
+    /// Changes a row, again where somebody else was faster. Nothing is recorded where nothing changes.
     async fn edit(
         &self,
         actor: &Actor,
+        action: &'static str,
         name: &SpaceName,
         edit: impl Fn(&mut Space) -> Result<(), AppError>,
     ) -> Result<Space, AppError> {
@@ -247,7 +245,8 @@ impl Making {
             if space == before {
                 return Ok(space);
             }
-            if self.inner.db.update_space(&space).await? {
+            let event = actor.audit(action, space.name.as_str(), "ok", details(&space));
+            if self.inner.db.update_space(&space, &[self.inner.audit.entry(event)]).await? {
                 space.version += 1;
                 return Ok(space);
             }
@@ -263,7 +262,7 @@ impl Making {
                 let Some(mut space) = personal(root, &user, self.inner.clock.now()) else { continue };
                 NewLimits::of_root(root).wish(&mut space);
                 space.expires_at = end_of_life(root, space.created_at);
-                match self.inner.db.insert_space(space).await {
+                match self.inner.db.insert_space(space, &[]).await {
                     // Somebody was faster, or another space is called so: then this person has none, and that is seen in the list.
                     Ok(_) | Err(DbError::Conflict { .. }) => {}
                     Err(error) => return Err(error.into()),

@@ -252,7 +252,8 @@ impl Spaces {
             (Some(space), Some(Ok(Reach::Read | Reach::Write)), _) => Ok(space),
             // Also for what is not there: else one could tell what is, while groups cannot be told.
             (_, _, Err(error)) => Err(away(error)),
-            (_, _, Ok(_)) => Err(AppError::NotFound),
+            (Some(_), _, Ok(_)) => Err(AppError::Hidden),
+            (None, _, Ok(_)) => Err(AppError::NotFound),
         }
     }
 
@@ -267,14 +268,14 @@ impl Spaces {
 
     /// The same by the space's id.
     pub(crate) async fn usable_id(&self, user: &User, id: SpaceId) -> Result<(Space, Reach), AppError> {
-        let space = self.inner.db.space(id).await?.ok_or(AppError::NotFound)?;
-        self.reached(user, space).await
+        let there = self.inner.db.space(id).await?.filter(|space| space.state != SpaceState::Gone);
+        self.reached(user, there.ok_or(AppError::NotFound)?).await
     }
 
     async fn reached(&self, user: &User, space: Space) -> Result<(Space, Reach), AppError> {
         let groups = self.groups(user).await;
         match reach(&space, user.id, as_groups(&groups)).map_err(away)? {
-            Reach::Hidden => Err(AppError::NotFound),
+            Reach::Hidden => Err(AppError::Hidden),
             reach @ (Reach::Read | Reach::Write) => Ok((space, reach)),
         }
     }
@@ -388,7 +389,7 @@ impl Spaces {
             created_at: self.inner.clock.now(),
             version: 1,
         };
-        match self.inner.db.insert_space(home).await {
+        match Box::pin(self.inner.db.insert_space(home, &[])).await {
             Ok(_) => Ok(true),
             // Somebody was faster, or an admin has called another space so; then this person's home has no row, and that is seen in the list.
             Err(DbError::Conflict { .. }) => Ok(false),

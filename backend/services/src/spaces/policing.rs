@@ -406,12 +406,12 @@ impl Policing {
                 Change { action: "space.remove", space: Space { desired: SpaceDesired::Gone, ..space.clone() } }
             }
         };
-        if !self.inner.db.update_space(&change.space).await? {
+        let details = json!({"why": sentence(step)});
+        let event = by_system("space_policy", change.action, space.name.as_str(), "ok", details);
+        if !self.inner.db.update_space(&change.space, &[self.inner.audit.entry(event)]).await? {
             // Somebody has changed it since it was looked at: the next look sees what is right then.
             return Ok((false, "somebody else changed the space meanwhile".to_owned()));
         }
-        let details = json!({"why": sentence(step)});
-        self.inner.audit.record(by_system("space_policy", change.action, space.name.as_str(), "ok", details)).await;
         self.inner.nudges.spaces().notify_one();
         Ok((true, sentence(step)))
     }

@@ -1,16 +1,21 @@
 //! Limits of users and groups on the storage itself, as an admin sets them. The storage enforces them; what was set is read back and written down,
 //! also where whoever asked for it has not waited.
 
+use std::time::Duration;
+
 use eirene_core::Sentence;
 use eirene_core::storage::{Bytes, DefaultQuota, Files, Limit, PoolId, QuotaOf, StorageError};
 use eirene_words::{say, say_with};
 use serde_json::{Value, json};
+use tokio::time::{Instant, timeout_at};
 
 use super::{Quotas, Storage, away};
 use crate::actor::Actor;
 use crate::audit::Audit;
-use crate::cause;
 use crate::error::{AppError, FieldError};
+
+/// A page waits so long for the defaults of all pools.
+const WAIT: Duration = Duration::from_secs(4);
 
 /// Limits to be set; what is `None` stays as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,6 +70,22 @@ impl StorageLimits {
         })
     }
 
+    /// The same of several pools, in their order. What the storage does not tell within [`WAIT`] counts as away.
+    pub async fn defaults_of_all(&self, actor: &Actor, pools: &[PoolId]) -> Vec<Result<DefaultQuota, AppError>> {
+        let until = Instant::now() + WAIT;
+        let mut all = Vec::new();
+        for pool in pools {
+            let late = || Err(refused(&StorageError::Away { source: None, retry_after_s: WAIT.as_secs() }));
+            let is_late = Instant::now() >= until;
+            all.push(if is_late {
+                late()
+            } else {
+                timeout_at(until, self.defaults(actor, *pool)).await.unwrap_or_else(|_| late())
+            });
+        }
+        all
+    }
+
     /// Sets the limits of users or groups who have none of their own, and gives them as they are then.
     pub async fn set_defaults(
         &self,
@@ -82,8 +103,7 @@ impl StorageLimits {
         self.defaults(actor, pool).await
     }
 
-    /// Sets, and writes it down, in a task of its own: a request may end while the storage is at it, and what it does then is in the log all the
-    /// same.
+    /// Sets limits, see [`Audit::around`].
     async fn set_and_note(
         &self,
         actor: &Actor,
@@ -92,13 +112,12 @@ impl StorageLimits {
         limits: NewLimits,
         set: impl Future<Output = Result<(), StorageError>> + Send + 'static,
     ) -> Result<(), AppError> {
-        let (noting, actor) = (self.clone(), actor.clone());
-        let setting = cause::spawn(async move {
-            let set = set.await;
-            noting.note(&actor, &target, pool, limits, set.is_ok()).await;
-            set
+        let details = json!({
+            "pool": pool.map(|pool| pool.0),
+            "limit_bytes": shown(limits.bytes.map(|limit| limit.map(|bytes| bytes.0))),
+            "limit_files": shown(limits.files.map(|limit| limit.map(|files| files.0))),
         });
-        let set = setting.await.map_err(|error| AppError::Internal(error.into()))?;
+        let set = self.audit.around(actor.audit("storage.set_limits", &target, "begun", details), set).await?;
         set.map_err(|error| match &error {
             StorageError::NoSuchPool(pool) => {
                 let text = say_with("wrong.no_such_pool", &[("pool", &pool.0.to_string())]);
@@ -106,17 +125,6 @@ impl StorageLimits {
             }
             _ => refused(&error),
         })
-    }
-
-    /// Written down also when it failed: an answer that was lost may have been carried out.
-    async fn note(&self, actor: &Actor, target: &str, pool: Option<PoolId>, limits: NewLimits, good: bool) {
-        let details = json!({
-            "pool": pool.map(|pool| pool.0),
-            "limit_bytes": shown(limits.bytes.map(|limit| limit.map(|bytes| bytes.0))),
-            "limit_files": shown(limits.files.map(|limit| limit.map(|files| files.0))),
-        });
-        let outcome = if good { "ok" } else { "failed" };
-        self.audit.record(actor.audit("storage.set_limits", target, outcome, details)).await;
     }
 }
 
@@ -167,7 +175,6 @@ fn refused(error: &StorageError) -> AppError {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use eirene_core::Role;
     use tokio::sync::Notify;
@@ -192,7 +199,7 @@ mod tests {
         let written = async {
             loop {
                 let events = test.app.db.audit_events(None, 10, None, Some("storage.set_limits")).await.unwrap();
-                if !events.is_empty() {
+                if events.len() == 2 {
                     return events.into_iter().map(|event| format!("{} {}", event.target, event.outcome)).collect();
                 }
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -225,9 +232,38 @@ mod tests {
                 let now = if is_default { storage.defaults } else { storage.users.map(|(_, limit)| limit) };
                 now == Some(Limit::At(100))
             };
-            let expected = if is_default { "user:default ok" } else { "user:2001 ok" };
-            assert_eq!(written_of(&test, request, is_set).await, [expected]);
+            let whose = if is_default { "user:default" } else { "user:2001" };
+            let expected = [format!("{whose} ok"), format!("{whose} begun")];
+            assert_eq!(written_of(&test, request, is_set).await, expected);
         }
+    }
+
+    #[tokio::test]
+    async fn a_storage_that_hangs_holds_up_no_page() {
+        let test = TestApp::new().await;
+        let admin = test.person("root-admin", 2003, Role::Admin).await;
+        test.storage.state().defaults_hang = true;
+        tokio::time::pause();
+        let pools: Vec<PoolId> = (1..=9).map(PoolId).collect();
+        let said =
+            tokio::time::timeout(WAIT * 2, test.app.storage_limits.defaults_of_all(&admin, &pools)).await.unwrap();
+        assert!(
+            said.len() == 9 && said.iter().all(|said| matches!(said, Err(AppError::Unavailable { .. }))),
+            "{said:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn limits_that_cannot_be_recorded_are_not_set() {
+        let test = TestApp::new().await;
+        let admin = test.person("root-admin", 2003, Role::Admin).await;
+        let before = (3, Limit::Unlimited);
+        test.storage.state().users = Some(before);
+        test.app.db.close().await;
+        let limits = NewLimits { bytes: Some(Limit::At(Bytes(100))), files: None };
+        let set = test.app.storage_limits.set(&admin, QuotaOf::User, 2001, None, limits).await;
+        assert!(matches!(set, Err(AppError::Unavailable { .. })), "{set:?}");
+        assert_eq!(test.storage.state().users, Some(before));
     }
 
     #[tokio::test]

@@ -21,7 +21,6 @@ use tokio::sync::Mutex;
 
 use crate::actor::Actor;
 use crate::audit::Audit;
-use crate::cause;
 use crate::cluster::Cluster;
 use crate::error::AppError;
 use crate::nodes::clean;
@@ -144,8 +143,7 @@ impl Upkeep {
         if is_there { Ok(()) } else { Err(AppError::NotFound) }
     }
 
-    /// Has it changed and writes it down before there is an answer, in a task of its own: a request may end while the scheduler is at it, and what
-    /// it does then is in the log all the same. Written down also when it failed: an answer that was lost may have been carried out.
+    /// Has a node changed, see [`Audit::around`](crate::audit::Audit::around).
     async fn change_and_note(
         &self,
         actor: &Actor,
@@ -154,15 +152,13 @@ impl Upkeep {
         details: serde_json::Value,
         change: impl Future<Output = SchedulerResult<()>> + Send + 'static,
     ) -> Result<(), AppError> {
-        let (parts, actor, node) = (self.parts.clone(), actor.clone(), node.clone());
-        let changing = cause::spawn(async move {
+        let parts = self.parts.clone();
+        let change = async move {
             let answer = change.await;
-            let outcome = if answer.is_ok() { "ok" } else { "failed" };
-            parts.audit.record(actor.audit(action, node.as_str(), outcome, details)).await;
             parts.nudges.nodes().notify_one();
             answer
-        });
-        let answer = changing.await.map_err(|error| AppError::Internal(error.into()))?;
+        };
+        let answer = self.parts.audit.around(actor.audit(action, node.as_str(), "begun", details), change).await?;
         answer.map_err(|error| refused(&error))
     }
 

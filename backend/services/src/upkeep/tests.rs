@@ -61,8 +61,18 @@ async fn an_admin_drains_and_resumes_and_it_is_written_down() {
     assert_eq!((drained.available, drained.reason.as_deref()), (false, Some("the fan (eirene: root-admin)")));
     test.app.upkeep.resume(&admin, &c1()).await.unwrap();
     assert!(test.scheduler.state().nodes[0].available);
-    let line = |action: &str| (action.to_owned(), "c1".to_owned(), "ok".to_owned());
-    assert_eq!(written(&test).await, [line("node.resume"), line("node.drain")]);
+    let line = |action: &str, outcome: &str| (action.to_owned(), "c1".to_owned(), outcome.to_owned());
+    let [drain, resume] = ["node.drain", "node.resume"];
+    let expected = [line(resume, "ok"), line(resume, "begun"), line(drain, "ok"), line(drain, "begun")];
+    assert_eq!(written(&test).await, expected);
+}
+
+#[tokio::test]
+async fn a_change_that_cannot_be_recorded_is_not_made() {
+    let (test, admin) = with_admin().await;
+    test.app.db.close().await;
+    assert_eq!(code(test.app.upkeep.drain(&admin, &c1(), &fan()).await.unwrap_err()), "unavailable");
+    assert!(test.scheduler.state().nodes[0].available);
 }
 
 #[tokio::test]
@@ -96,8 +106,10 @@ async fn a_scheduler_that_does_not_let_us_or_is_away_is_told_apart_and_written_d
     assert_eq!(code(test.app.upkeep.drain(&admin, &c1(), &fan()).await.unwrap_err()), "node_not_permitted");
     test.scheduler.state().reachable = false;
     assert_eq!(code(test.app.upkeep.resume(&admin, &c1()).await.unwrap_err()), "unavailable");
-    let line = |action: &str| (action.to_owned(), "c1".to_owned(), "failed".to_owned());
-    assert_eq!(written(&test).await, [line("node.resume"), line("node.drain")]);
+    let line = |action: &str, outcome: &str| (action.to_owned(), "c1".to_owned(), outcome.to_owned());
+    let [drain, resume] = ["node.drain", "node.resume"];
+    let expected = [line(resume, "failed"), line(resume, "begun"), line(drain, "failed"), line(drain, "begun")];
+    assert_eq!(written(&test).await, expected);
 }
 
 #[tokio::test]
@@ -118,7 +130,7 @@ async fn a_change_whose_request_ends_on_the_way_is_written_down_all_the_same() {
     test.scheduler.state().reachable = false;
     assert!(test.app.upkeep.resume(&admin, &c1()).now_or_never().is_none());
     until(line("node.resume", "failed")).await;
-    assert_eq!(written(&test).await.len(), 3);
+    assert_eq!(written(&test).await.len(), 6);
 }
 
 #[tokio::test]

@@ -336,8 +336,10 @@ impl Uploads {
     /// A person's own upload; anybody else's is not there.
     async fn own(&self, actor: &Actor, id: UploadId) -> Result<(Within, Upload), AppError> {
         actor.require(Scope::FilesWrite)?;
-        let upload = self.inner.db.upload(id).await?.filter(|upload| upload.user == actor.user.id);
-        let upload = upload.ok_or(AppError::NotFound)?;
+        let upload = self.inner.db.upload(id).await?.ok_or(AppError::NotFound)?;
+        if upload.user != actor.user.id {
+            return Err(AppError::Hidden);
+        }
         let within = self.inner.files.within_id(actor, upload.space, Need::Write).await?;
         Ok((within, upload))
     }

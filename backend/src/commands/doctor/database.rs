@@ -199,7 +199,7 @@ mod tests {
         assert!(matches!(sharing(None).await, Finding::Doubtful(_)));
         let space = a_space(SpaceOwner::Group("physics".parse().unwrap()));
         let unshared = Space { reason: Some(Reason::new(NOT_SHARED, eirene_words::say("space.not_shared"))), ..space };
-        let unshared = test.app.db.insert_space(unshared).await.unwrap();
+        let unshared = test.app.db.insert_space(unshared, &[]).await.unwrap();
         let found = sharing(Some(&database)).await;
         let named = format!("({})", unshared.name);
         assert!(

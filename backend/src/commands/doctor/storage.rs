@@ -204,7 +204,7 @@ mod tests {
         };
         let made_at = Some(MadeAt { inode: 7, identity });
         let space = Space { root: "s".parse().unwrap(), made_at, ..a_space(SpaceOwner::Everybody) };
-        test.app.db.insert_space(space).await.unwrap();
+        test.app.db.insert_space(space, &[]).await.unwrap();
         let unmounted = seen_by(Bare, &config, Some(&test.app.db)).await;
         let [Finding::Broken(text)] = &unmounted[..] else { panic!("one thing is wrong: {unmounted:?}") };
         assert!(text.contains("`s` is not mounted") && text.contains("write no new marker"), "{text}");

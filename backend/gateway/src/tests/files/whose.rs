@@ -131,7 +131,7 @@ async fn what_lies_at_a_spaces_path_and_is_not_what_was_made_is_not_written_to()
     let made_at = |inode| Some(MadeAt { inode, identity: identity.clone() });
     let physics = a_space(SpaceOwner::Group("physics".parse().unwrap()));
     let physics = Space { made_at: made_at(inode + 1), ..physics };
-    let physics = server.test.app.db.insert_space(physics).await.unwrap();
+    let physics = server.test.app.db.insert_space(physics, &[]).await.unwrap();
     let make = async || {
         let ask = Ask::new("POST", "/api/v1/spaces/physics/files/directories").bearer(&ada);
         server.portal(ask.json(&json!({"path": "new"}))).await
@@ -140,7 +140,7 @@ async fn what_lies_at_a_spaces_path_and_is_not_what_was_made_is_not_written_to()
     assert_eq!((refused.status, &refused.json()["code"]), (StatusCode::SERVICE_UNAVAILABLE, &"storage_gone".into()));
     assert!(!projects.join("physics/new").exists());
     let now = Space { made_at: made_at(inode), ..physics };
-    assert!(server.test.app.db.update_space(&now).await.unwrap());
+    assert!(server.test.app.db.update_space(&now, &[]).await.unwrap());
     let made = make().await;
     assert!(made.status.is_success(), "{}", made.body);
     assert!(projects.join("physics/new").exists());
@@ -151,11 +151,11 @@ async fn a_space_that_may_only_be_read_or_is_not_there_says_so_before_any_proces
     let server = Server::start().await;
     let (ada, _) = server.ada_at_home(real()).await;
     let data = Space { name: "data".parse().unwrap(), ..a_space(SpaceOwner::Everybody) };
-    server.test.app.db.insert_space(data).await.unwrap();
+    server.test.app.db.insert_space(data, &[]).await.unwrap();
     let physics = || a_space(SpaceOwner::Group("physics".parse().unwrap()));
     let old = Space { name: "old".parse().unwrap(), state: SpaceState::Retired, ..physics() };
     for space in [physics(), old] {
-        server.test.app.db.insert_space(space).await.unwrap();
+        server.test.app.db.insert_space(space, &[]).await.unwrap();
     }
     let ask = async |name: &str, method: &str, place: &str, body: &Value| {
         let path = format!("/api/v1/spaces/{name}{place}");

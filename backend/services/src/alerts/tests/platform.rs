@@ -29,8 +29,8 @@ async fn a_node_that_is_down_is_told_to_admins_until_it_is_back() {
     // A person hears of what is hers alone.
     test.app.events.publish(EventKind::Notice, None, Some(ada.user.id), json!(1)).await;
     assert_eq!(hers.next().await.unwrap().kind, EventKind::Notice);
-    assert!(matches!(test.app.alerts.get(&ada, alert.id).await, Err(AppError::NotFound)));
-    assert!(matches!(test.app.alerts.acknowledge(&ada, alert.id).await, Err(AppError::NotFound)));
+    assert!(matches!(test.app.alerts.get(&ada, alert.id).await, Err(AppError::Hidden)));
+    assert!(matches!(test.app.alerts.acknowledge(&ada, alert.id).await, Err(AppError::Hidden)));
     assert!(matches!(test.app.alerts.list(&ada, all()).await, Err(AppError::Forbidden { .. })));
     let mine = test.app.alerts.list(&ada, ListAlerts { limit: 50, ..ListAlerts::default() }).await.unwrap();
     assert!(mine.items.is_empty());

@@ -42,7 +42,7 @@ async fn memory_that_is_nearly_full_is_told_to_whose_session_it_is() {
     assert!(text(&alert).as_str().contains("97\u{a0}% full"), "{}", text(&alert).as_str());
     let shown = test.app.alerts.get(&ada, alert.id).await.unwrap();
     assert_eq!(shown.known.session.unwrap().0, session.name.to_string());
-    assert!(matches!(test.app.alerts.get(&grace, alert.id).await, Err(AppError::NotFound)));
+    assert!(matches!(test.app.alerts.get(&grace, alert.id).await, Err(AppError::Hidden)));
     assert_eq!(test.app.alerts.of_session(session.id).await.unwrap(), [alert]);
     says(0.5, 40).await;
     assert_eq!(open(&test).await, []);

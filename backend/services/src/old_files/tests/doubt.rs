@@ -80,7 +80,7 @@ async fn a_removal_that_took_its_turn_late_asks_again_whether_it_is_right() {
         let before = state.clone();
         spoil(&world, &mut state);
         if state != before {
-            assert!(world.test.app.db.put_old_files(&state).await.unwrap());
+            assert!(world.test.app.db.put_old_files(&state, &[]).await.unwrap());
         }
         drop(turns);
         world.idle().await;

@@ -108,7 +108,7 @@ async fn lists_of_spaces_that_are_no_more_are_removed() {
     world.look().await;
     assert!(path.exists());
     let gone = Space { state: SpaceState::Gone, desired: SpaceDesired::Gone, ..space };
-    assert!(world.test.app.db.update_space(&gone).await.unwrap());
+    assert!(world.test.app.db.update_space(&gone, &[]).await.unwrap());
     world.look().await;
     assert!(!path.exists());
 }

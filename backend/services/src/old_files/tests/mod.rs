@@ -63,7 +63,7 @@ impl World {
             let name = format!("scratch-p{number}").parse().unwrap();
             let space = test.app.db.space_by_name(&name).await.unwrap().unwrap();
             let exempt = OldFilesState { exempt: true, ..OldFilesState::new(space.id) };
-            assert!(test.app.db.put_old_files(&exempt).await.unwrap());
+            assert!(test.app.db.put_old_files(&exempt, &[]).await.unwrap());
         }
         Self { test, ada, directory }
     }

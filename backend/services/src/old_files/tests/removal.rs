@@ -130,6 +130,6 @@ async fn an_admin_exempts_a_space_and_gives_it_days_of_its_own_and_sees_no_name(
     world.days(2).await;
     assert_eq!(world.report().await.state.list.unwrap().found.files, 0, "nothing is that old");
     let grace = world.test.person("grace", 5001, Role::Researcher).await;
-    assert!(matches!(old_files.report(&grace, &name).await, Err(AppError::NotFound)));
-    assert!(matches!(old_files.look(&grace, &name).await, Err(AppError::NotFound)));
+    assert!(matches!(old_files.report(&grace, &name).await, Err(AppError::Hidden)));
+    assert!(matches!(old_files.look(&grace, &name).await, Err(AppError::Hidden)));
 }

@@ -281,8 +281,8 @@ async fn a_member_looks_at_their_own_and_an_admin_who_is_none_has_all_looked_at(
     let (Shared { world, stars }, admin) = (&shared, shared.admin().await);
     let old_files = &world.test.app.old_files;
     let grace = world.test.person("grace", 5001, Role::Researcher).await;
-    assert!(matches!(old_files.look(&grace, &stars.name).await, Err(AppError::NotFound)));
-    assert!(matches!(old_files.report(&grace, &stars.name).await, Err(AppError::NotFound)));
+    assert!(matches!(old_files.look(&grace, &stars.name).await, Err(AppError::Hidden)));
+    assert!(matches!(old_files.report(&grace, &stars.name).await, Err(AppError::Hidden)));
     for (actor, files) in [(&world.ada, 2), (&admin, 3)] {
         world.test.clock.advance_s(60);
         world.old(&format!("another-{files}"));

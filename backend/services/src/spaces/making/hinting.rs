@@ -2,6 +2,7 @@
 //! written down with what it said, and tried again; where nothing is spread there is nothing to do.
 
 use eirene_core::Space;
+use eirene_core::audit::NewAuditEvent;
 use eirene_core::space::{HintState, StripeHint};
 
 use super::steps::Trouble;
@@ -40,18 +41,17 @@ impl Making {
             Err(trouble) => Ok((HintState::NotApplied, Some(trouble.text))),
         }
     }
+}
 
-    /// Writes down what became of a hint, where that is news.
-    pub(super) async fn note_hint(&self, before: &Space, now: &Space) {
-        if (before.hint_state, &before.hint_said) == (now.hint_state, &now.hint_said) {
-            return;
-        }
-        let (target, details) = (now.name.as_str(), details(now));
-        let event = match now.hint_state {
-            HintState::Applied => by_system("space_make", "space.spread", target, "ok", details),
-            HintState::NotApplied => by_system("space_make", "space.not_spread", target, "refused", details),
-            HintState::Unset | HintState::Wanted => return,
-        };
-        self.inner.audit.record(event).await;
+/// What the audit log says of the outcome of a hint, where that is new.
+pub(super) fn audited(before: &Space, now: &Space) -> Option<NewAuditEvent> {
+    if (before.hint_state, &before.hint_said) == (now.hint_state, &now.hint_said) {
+        return None;
+    }
+    let (target, details) = (now.name.as_str(), details(now));
+    match now.hint_state {
+        HintState::Applied => Some(by_system("space_make", "space.spread", target, "ok", details)),
+        HintState::NotApplied => Some(by_system("space_make", "space.not_spread", target, "refused", details)),
+        HintState::Unset | HintState::Wanted => None,
     }
 }

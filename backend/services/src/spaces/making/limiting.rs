@@ -1,6 +1,7 @@
 //! How much a space may hold: a wish like the others, that the launcher carries out where the file system counts by directory. Where it does not,
 //! its owner may be limited (`owner_limits`); else the limit is shown as not held, and never pretended.
 
+use eirene_core::audit::NewAuditEvent;
 use eirene_core::launcher::{LauncherAnswer, LauncherRequest};
 use eirene_core::space::LimitState;
 use eirene_core::storage::{Bytes, Files, Limit};
@@ -76,6 +77,18 @@ pub(super) fn is_due(space: &Space) -> bool {
     matches!(space.limit_state, LimitState::Wanted | LimitState::NotHeld)
 }
 
+/// What the audit log says of the outcome of a limit, where that is new.
+pub(super) fn audited(before: &Space, now: &Space) -> Option<NewAuditEvent> {
+    if (before.limit_state, &before.limit_said) == (now.limit_state, &now.limit_said) {
+        return None;
+    }
+    let (target, details) = (now.name.as_str(), details(now));
+    Some(match now.limit_said {
+        None => by_system("space_make", "space.limited", target, "ok", details),
+        Some(_) => by_system("space_make", "space.not_limited", target, "refused", details),
+    })
+}
+
 impl Making {
     /// Has the launcher set what a space may hold, where that is due.
     pub(super) async fn limit(&self, space: &Space) -> Result<Limited, Trouble> {
@@ -91,19 +104,6 @@ impl Making {
             Err(Trouble::Refused { text, .. }) => Ok((LimitState::NotHeld, Some(text))),
             Err(trouble) => Err(trouble),
         }
-    }
-
-    /// Writes down what became of a limit, where that is news.
-    pub(super) async fn note_limit(&self, before: &Space, now: &Space) {
-        if (before.limit_state, &before.limit_said) == (now.limit_state, &now.limit_said) {
-            return;
-        }
-        let (target, details) = (now.name.as_str(), details(now));
-        let event = match now.limit_said {
-            None => by_system("space_make", "space.limited", target, "ok", details),
-            Some(_) => by_system("space_make", "space.not_limited", target, "refused", details),
-        };
-        self.inner.audit.record(event).await;
     }
 
     /// Prepares a space that was made just now for a limit that somebody may want later, when it is not empty any more.

@@ -307,7 +307,7 @@ impl Making {
         let mut is_written = true;
         for space in others.filter(|space| space.state == SpaceState::Present) {
             let anew = Space { limit_state: LimitState::Wanted, limit_said: None, ..space.clone() };
-            is_written &= self.inner.db.update_space(&anew).await?;
+            is_written &= self.inner.db.update_space(&anew, &[]).await?;
         }
         Ok(is_written)
     }

@@ -1,6 +1,7 @@
 //! One step of a space towards what is wanted of it: made, adjusted, taken away, brought back or removed by the launcher, and written down. Each finds
 //! itself done where an answer was lost.
 
+use eirene_core::audit::NewAuditEvent;
 use eirene_core::launcher::{LauncherAnswer, LauncherError, LauncherRequest, SpaceFor};
 use eirene_core::space::{LimitState, MadeAt, SpaceDesired};
 use eirene_core::storage::Place;
@@ -45,13 +46,13 @@ impl Making {
                     matches!(code.as_str(), "conflict" | "unknown_person" | "unknown_group" | "bad_request");
                 if space.state == SpaceState::Wanted && space.desired != SpaceDesired::Present && never_made {
                     // There is nothing of ours there, and nothing is wanted there.
-                    self.write(Space { state: SpaceState::Gone, ..space.clone() }).await?;
+                    self.write(Space { state: SpaceState::Gone, ..space.clone() }, []).await?;
                     return Ok(Stepped::Done);
                 }
                 tracing::info!(space = %space.name, code, text, "A space is not as it is wanted");
                 let reason = Reason::new(reason_code(space), say_with(reason_key(space), &[("said", &text)]));
                 if space.reason.as_ref() != Some(&reason) {
-                    self.write(Space { reason: Some(reason), ..space.clone() }).await?;
+                    self.write(Space { reason: Some(reason), ..space.clone() }, []).await?;
                 }
                 Ok(Stepped::Later)
             }
@@ -86,14 +87,13 @@ impl Making {
         if made.limit_state == LimitState::Unset {
             self.prepare_for_limits(&made).await;
         }
-        self.write(made.clone()).await?;
-        self.inner.audit.record(by_system("space_make", "space.made", space.name.as_str(), "ok", details(space))).await;
+        let audit = |action, outcome| by_system("space_make", action, space.name.as_str(), outcome, details(space));
+        let not_shared = unshared.then(|| audit("space.not_shared", "refused"));
+        let events = [Some(audit("space.made", "ok")), not_shared, hinting::audited(space, &made)];
+        self.write(made, events.into_iter().flatten()).await?;
         if unshared {
             tracing::warn!(space = %space.name, root = %space.root, "A group's space has no default access list: its file system keeps none");
-            let event = by_system("space_make", "space.not_shared", space.name.as_str(), "refused", details(space));
-            self.inner.audit.record(event).await;
         }
-        self.note_hint(space, &made).await;
         let is_done = space.desired == SpaceDesired::Present && space.limit_state != LimitState::Wanted;
         Ok(if is_done { Stepped::Done } else { Stepped::More })
     }
@@ -109,9 +109,8 @@ impl Making {
             Err(trouble) => return Err(trouble),
         }
         if now != *space {
-            self.write(now.clone()).await?;
-            self.note_limit(space, &now).await;
-            self.note_hint(space, &now).await;
+            let events = [limiting::audited(space, &now), hinting::audited(space, &now)];
+            self.write(now.clone(), events.into_iter().flatten()).await?;
         }
         if let Some(error) = away {
             return Err(Trouble::Away(error));
@@ -136,12 +135,8 @@ impl Making {
             reason: lasting(space),
             ..space.clone()
         };
-        self.write(retired).await?;
+        self.write(retired, [audit("space.retired", space)]).await?;
         self.tell(space, "space_retired", "space.retired").await;
-        self.inner
-            .audit
-            .record(by_system("space_make", "space.retired", space.name.as_str(), "ok", details(space)))
-            .await;
         Ok(if space.desired == SpaceDesired::Retired { Stepped::Done } else { Stepped::More })
     }
 
@@ -163,12 +158,8 @@ impl Making {
             (back.limit_state, back.limit_said) = (LimitState::Wanted, None);
         }
         let is_done = back.limit_state == LimitState::Unset;
-        self.write(back).await?;
+        self.write(back, [audit("space.restored", space)]).await?;
         self.tell(space, "space_restored", "space.restored").await;
-        self.inner
-            .audit
-            .record(by_system("space_make", "space.restored", space.name.as_str(), "ok", details(space)))
-            .await;
         Ok(if is_done { Stepped::Done } else { Stepped::More })
     }
 
@@ -179,11 +170,8 @@ impl Making {
         if !done {
             return Ok(Stepped::More);
         }
-        self.write(Space { state: SpaceState::Gone, reason: None, ..space.clone() }).await?;
-        self.inner
-            .audit
-            .record(by_system("space_make", "space.removed", space.name.as_str(), "ok", details(space)))
-            .await;
+        self.write(Space { state: SpaceState::Gone, reason: None, ..space.clone() }, [audit("space.removed", space)])
+            .await?;
         Ok(Stepped::Done)
     }
 
@@ -194,9 +182,11 @@ impl Making {
         })
     }
 
-    /// Writes what was done. Where somebody changed the row meanwhile the next run finds it done, and goes on from what is wanted then.
-    async fn write(&self, space: Space) -> Result<(), AppError> {
-        if !self.inner.db.update_space(&space).await? {
+    /// Writes what was done, and records it. Where somebody changed the row meanwhile the next run finds it done, records it then, and goes on from
+    /// what is wanted then.
+    async fn write(&self, space: Space, events: impl IntoIterator<Item = NewAuditEvent>) -> Result<(), AppError> {
+        let audit: Vec<_> = events.into_iter().map(|event| self.inner.audit.entry(event)).collect();
+        if !self.inner.db.update_space(&space, &audit).await? {
             tracing::info!(space = %space.name, "A space was changed by somebody else meanwhile; the next run goes on");
         }
         Ok(())
@@ -253,6 +243,10 @@ impl From<AppError> for Trouble {
 pub(super) fn inode(space: &Space) -> Result<u64, Trouble> {
     let made = space.made_at.as_ref().map(|made| made.inode);
     made.ok_or_else(|| Trouble::Refused { code: "missing".into(), text: "it was never noted where it was made".into() })
+}
+
+fn audit(action: &'static str, space: &Space) -> NewAuditEvent {
+    by_system("space_make", action, space.name.as_str(), "ok", details(space))
 }
 
 fn reason_code(space: &Space) -> &'static str {

@@ -21,7 +21,7 @@ async fn where_the_storage_counts_nothing_what_was_measured_counts_and_warns_for
     let (ada, grace) = (test.ada().await, test.person("grace", 2002, Role::Researcher).await);
     test.groups.add("ada", "physics");
     let limited = Space { limit_bytes: Limit::At(Bytes(100)), ..a_space(group("physics")) };
-    let physics = test.app.db.insert_space(limited).await.unwrap();
+    let physics = test.app.db.insert_space(limited, &[]).await.unwrap();
     let spaces = &test.app.spaces;
     let look = async || {
         spaces.look_at(&physics, &mut QuotaRound::default()).await.unwrap();
@@ -51,8 +51,8 @@ async fn where_the_storage_counts_nothing_what_was_measured_counts_and_warns_for
     assert_eq!(notice(&mut hers).await, "space_nearly_full");
 
     // Whoever may not see the space is told nothing of it.
-    assert!(matches!(spaces.get(&grace, &physics.name).await, Err(AppError::NotFound)));
-    assert!(matches!(spaces.samples(&grace, &physics.name, 30).await, Err(AppError::NotFound)));
+    assert!(matches!(spaces.get(&grace, &physics.name).await, Err(AppError::Hidden)));
+    assert!(matches!(spaces.samples(&grace, &physics.name, 30).await, Err(AppError::Hidden)));
 
     // It is one sample, of the hour it was measured in, however often one looks.
     for _ in 0..3 {
@@ -86,7 +86,7 @@ async fn what_somebody_measured_who_may_only_read_a_space_counts_for_nobody() {
     let add = async |name: &str, owner: SpaceOwner, writable: bool| {
         let limit_bytes = Limit::At(Bytes(100));
         let (id, name) = (SpaceId::generate(), name.parse().unwrap());
-        db.insert_space(Space { id, name, writable, limit_bytes, ..a_space(owner) }).await.unwrap()
+        db.insert_space(Space { id, name, writable, limit_bytes, ..a_space(owner) }, &[]).await.unwrap()
     };
     let (papers, data, shared) = (
         add("papers", group("physics"), false).await,

@@ -18,7 +18,7 @@ fn names(spaces: &[SpaceSeen]) -> Vec<&str> {
 
 async fn add(test: &TestApp, name: &str, owner: SpaceOwner) -> Space {
     let space = Space { id: SpaceId::generate(), name: name.parse().unwrap(), ..a_space(owner) };
-    test.app.db.insert_space(space).await.unwrap()
+    test.app.db.insert_space(space, &[]).await.unwrap()
 }
 
 fn group(name: &str) -> SpaceOwner {

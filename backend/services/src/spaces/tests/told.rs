@@ -41,7 +41,7 @@ async fn a_groups_people_are_told_once_when_their_space_fills_up_and_nobody_else
     test.app.db.set_user_state(left.user.id, UserState::Disabled, &entry()).await.unwrap();
     let physics = add(&test, "physics", group("physics")).await;
     let data = Space { writable: false, id: SpaceId::generate(), ..a_space(group("physics")) };
-    let data = test.app.db.insert_space(Space { name: "data".parse().unwrap(), ..data }).await.unwrap();
+    let data = test.app.db.insert_space(Space { name: "data".parse().unwrap(), ..data }, &[]).await.unwrap();
     let all = add(&test, "all", SpaceOwner::Everybody).await;
     let told = async || {
         let events = test.app.db.events_after(0, u32::MAX).await.unwrap();

@@ -16,12 +16,13 @@ async fn everybody_with_a_user_id_has_a_home_and_sees_what_their_groups_have() {
     let spaces = &test.app.spaces;
     assert_eq!(names(&spaces.list(&ada).await.unwrap()), ["home-ada", "aaa-data", "physics", "scratch-ada"]);
     assert_eq!(names(&spaces.list(&grace).await.unwrap()), ["home-grace", "aaa-data"]);
-    for hidden in ["physics", "home-ada", "scratch-ada", "nothing"] {
+    for hidden in ["physics", "home-ada", "scratch-ada"] {
         let got = spaces.get(&grace, &hidden.parse().unwrap()).await;
-        assert!(matches!(got, Err(AppError::NotFound)), "{hidden}: {got:?}");
+        assert!(matches!(got, Err(AppError::Hidden)), "{hidden}: {got:?}");
         let got = spaces.samples(&grace, &hidden.parse().unwrap(), 30).await;
-        assert!(matches!(got, Err(AppError::NotFound)), "{hidden}: {got:?}");
+        assert!(matches!(got, Err(AppError::Hidden)), "{hidden}: {got:?}");
     }
+    assert!(matches!(spaces.get(&grace, &"nothing".parse().unwrap()).await, Err(AppError::NotFound)));
     assert!(matches!(spaces.all(&grace, None, 10).await, Err(AppError::Forbidden { .. })));
 
     let admin = test.person("root-admin", 2003, Role::Admin).await;
@@ -44,7 +45,7 @@ async fn ones_own_are_found_by_what_they_are_and_a_namesake_is_not_taken_for_the
         kind: SpaceKind::Scratch,
         ..a_space(person(ada.user.id, "ada"))
     };
-    test.app.db.insert_space(own).await.unwrap();
+    test.app.db.insert_space(own, &[]).await.unwrap();
     let named = async |actor: &Actor, name: &str| {
         let got = test.app.spaces.get(actor, &name.parse().unwrap()).await;
         got.ok().map(|seen| seen.space.name.to_string())

@@ -75,7 +75,7 @@ async fn what_is_to_be_gone_is_removed_in_pieces_and_its_name_is_free_again() {
     settle(&test, "stars").await.unwrap();
     making.retire(&admin, &"stars".parse().unwrap()).await.unwrap();
     let retired = settle(&test, "stars").await.unwrap();
-    test.app.db.update_space(&Space { desired: SpaceDesired::Gone, ..retired.clone() }).await.unwrap();
+    test.app.db.update_space(&Space { desired: SpaceDesired::Gone, ..retired.clone() }, &[]).await.unwrap();
     let restored = making.restore(&admin, &retired.name).await;
     assert!(matches!(restored, Err(AppError::Conflict { code: "being_removed", .. })), "{restored:?}");
     test.launcher.spaces.lock().unwrap().removals_left = 3;

@@ -27,7 +27,7 @@ async fn remove(test: &TestApp, admin: &Actor, name: &str) {
     test.app.making.retire(admin, &name.parse().unwrap()).await.unwrap();
     converge(test).await;
     let retired = Space { desired: SpaceDesired::Gone, ..seen(test, name).await };
-    assert!(test.app.db.update_space(&retired).await.unwrap());
+    assert!(test.app.db.update_space(&retired, &[]).await.unwrap());
     converge(test).await;
 }
 

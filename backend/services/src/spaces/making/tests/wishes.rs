@@ -50,7 +50,7 @@ async fn a_new_end_forgets_warnings_of_the_old_and_one_that_is_over_does_not_com
     let space = making.create(&admin, NewSpace { expires_at: Some(end), ..for_group("stars") }).await.unwrap();
     let present = settle(&test, "stars").await.unwrap();
     let warned = vec![eirene_core::space::Warned { days: 3, at: test.clock.now(), waited_s: 0 }];
-    test.app.db.update_space(&Space { warned, ..present }).await.unwrap();
+    test.app.db.update_space(&Space { warned, ..present }, &[]).await.unwrap();
     let change = |end| ChangeSpace { expires_at: Some(End::At(end)), ..ChangeSpace::default() };
     let same = making.change(&admin, &space.name, &change(end)).await.unwrap();
     assert_eq!(same.warned.len(), 1);
