@@ -255,6 +255,15 @@ pub struct Target {
     pub last_contact_s: Known<u64>,
 }
 
+impl Target {
+    /// Leaves its sizes out: its server did not answer, and the last ones are not those of now.
+    pub fn leave_out_sizes(&mut self) {
+        let why = Why::DidNotAnswer;
+        (self.total, self.free) = (Known::Missing(why), Known::Missing(why));
+        (self.inodes_total, self.inodes_free) = (Known::Missing(why), Known::Missing(why));
+    }
+}
+
 /// A server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeId {

@@ -1,8 +1,8 @@
 //! Servers, targets, pools and entries out of rows.
 
 use eirene_core::storage::{
-    Bytes, Consistency, DefaultQuota, DoubtAbout, Entry, EntryKind, Files, Known, NodeId, Partial, Pattern, Pool,
-    PoolId, Reach, Room, ServerNode, Stripe, Target, TargetId, Why,
+    Bytes, Consistency, DefaultQuota, Doubt, DoubtAbout, Entry, EntryKind, Files, Known, NodeId, Partial, Pattern,
+    Pool, PoolId, Reach, Role, Room, ServerNode, Stripe, Target, TargetId, Why,
 };
 
 use super::rows::{self, Row};
@@ -65,6 +65,27 @@ pub(super) fn targets(text: &str) -> Partial<Vec<Target>> {
     doubts.with(targets)
 }
 
+/// Leaves out the sizes of targets whose server is unreachable: for about 80 seconds the management of 8.3.1 calls them online. Where no
+/// metadata or storage server is reachable the sizes stay, because the network may separate this machine from all of them.
+pub(super) fn leave_out_unreachable(targets: &mut Partial<Vec<Target>>, nodes: &[ServerNode]) {
+    let servers = || nodes.iter().filter(|node| node.id.role != Role::Management);
+    let is_unreachable = |node: &ServerNode| node.reachable == Known::Known(false);
+    if servers().all(is_unreachable) {
+        return;
+    }
+    for target in &mut targets.value {
+        let is_its_server = |node: &ServerNode| {
+            target.node.value().is_some_and(|on| (on.role, on.number) == (node.id.role, node.id.number))
+        };
+        let is_silent = servers().any(|node| is_its_server(node) && is_unreachable(node));
+        if is_silent && target.total.value().is_some() {
+            target.leave_out_sizes();
+            let text = "its server is unreachable".to_owned();
+            targets.doubts.push(Doubt { about: DoubtAbout::Target(target.id), text });
+        }
+    }
+}
+
 fn target(row: &Row, id: TargetId) -> Option<Target> {
     let node = rows::id(row, "node").map(|(role, number)| NodeId { role, number, alias: None });
     let total = rows::size(row, "space", Bytes);
@@ -77,10 +98,7 @@ fn target(row: &Row, id: TargetId) -> Option<Target> {
         "Offline" => Reach::Offline,
         _ => Reach::Unknown,
     };
-    // The management keeps the last numbers of a target whose server is down, and prints them.
-    let is_silent = matches!(reach, Reach::Offline | Reach::ProbablyOffline);
-    let files = |column| if is_silent { Known::Missing(Why::DidNotAnswer) } else { rows::size(row, column, Files) };
-    Some(Target {
+    let mut target = Target {
         id,
         node: node.map_or(Known::Missing(Why::NotUnderstood), Known::Known),
         alias: rows::name(row, "alias"),
@@ -98,10 +116,10 @@ fn target(row: &Row, id: TargetId) -> Option<Target> {
             "Emergency" => Room::Emergency,
             _ => Room::Unknown,
         },
-        total: if is_silent { Known::Missing(Why::DidNotAnswer) } else { checked(total) },
-        free: if is_silent { Known::Missing(Why::DidNotAnswer) } else { checked(free) },
-        inodes_total: files("inodes"),
-        inodes_free: files("inodes_free"),
+        total: checked(total),
+        free: checked(free),
+        inodes_total: rows::size(row, "inodes", Files),
+        inodes_free: rows::size(row, "inodes_free", Files),
         precision: Bytes(1),
         inodes_precision: Files(1),
         last_contact_s: match rows::text(row, "last_contact")?.strip_suffix("s ago").map(digits) {
@@ -111,7 +129,12 @@ fn target(row: &Row, id: TargetId) -> Option<Target> {
             Some(None) => Known::Missing(Why::NotUnderstood),
             None => Known::Missing(Why::DidNotAnswer),
         },
-    })
+    };
+    // The management keeps the last numbers of a target whose server is down, and prints them.
+    if matches!(reach, Reach::Offline | Reach::ProbablyOffline) {
+        target.leave_out_sizes();
+    }
+    Some(target)
 }
 
 /// `pool list --with-limits`: each pool with the limits of who has none of their own.

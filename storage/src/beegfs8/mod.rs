@@ -18,15 +18,15 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use eirene_core::storage::{
-    Ability, BeegfsTool, Bytes, Capabilities, DefaultQuota, Entry, FileSystem, Files, Known, Limit, OperationCounts,
-    OperationsKind, Partial, Place, Pool, PoolId, Quota, QuotaId, QuotaOf, QuotaRange, Ran, Role, ServerNode,
-    ServerSample, SetStripe, SharedStorage, StorageError, Target, Why,
+    Ability, BeegfsTool, Bytes, Capabilities, DefaultQuota, Doubt, DoubtAbout, Entry, FileSystem, Files, Known, Limit,
+    OperationCounts, OperationsKind, Partial, Place, Pool, PoolId, Quota, QuotaId, QuotaOf, QuotaRange, Ran, Role,
+    ServerNode, ServerSample, SetStripe, SharedStorage, StorageError, Target, Why,
 };
 
 use self::release::Learned;
 use crate::answer::{self, Empty};
 use crate::beegfs::{self, Tool, ability, below_mount, check_range, check_stripe, said};
-use crate::doubts::Doubts;
+use crate::doubts::{Doubts, printable};
 use crate::noise;
 use crate::posix::Posix;
 
@@ -216,7 +216,15 @@ impl SharedStorage for Beegfs8 {
     }
 
     async fn targets(&self) -> Result<Partial<Vec<Target>>, StorageError> {
-        self.ask(call::targets(), Empty::Wrong, lists::targets).await
+        let mut targets = self.ask(call::targets(), Empty::Wrong, lists::targets).await?;
+        match self.nodes().await {
+            Ok(nodes) => lists::leave_out_unreachable(&mut targets, &nodes.value),
+            Err(error) => {
+                let text = format!("The portal does not know which servers are reachable: {}", said(&error));
+                targets.doubts.push(Doubt { about: DoubtAbout::Whole, text: printable(&text) });
+            }
+        }
+        Ok(targets)
     }
 
     async fn pools(&self) -> Result<Partial<Vec<Pool>>, StorageError> {

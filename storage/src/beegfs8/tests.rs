@@ -414,6 +414,54 @@ async fn one_server_that_is_down_or_hangs_leaves_the_others_their_figures() {
 }
 
 #[tokio::test]
+async fn sizes_of_an_unreachable_server_are_left_out() {
+    let unreachable = |nodes: &Ran, alias: &str| {
+        let rows = nodes.stdout.lines().map(|row| {
+            let is_it = row.contains(alias);
+            if is_it { row.replace("\"reachable\":\"yes\"", "\"reachable\":\"no\"") } else { row.to_owned() }
+        });
+        Ran { stdout: rows.map(|row| row + "\n").collect(), ..nodes.clone() }
+    };
+    for release in RELEASES {
+        let listed = captured(release, "target-list-st2-just-killed");
+        let before = lists::targets(&listed.stdout).value;
+        assert_eq!(before.len(), 3);
+        let up = captured(release, "lic-node-list");
+        let all = ["node_meta_1", "node_storage_1", "node_storage_2"]
+            .iter()
+            .fold(up.clone(), |nodes, alias| unreachable(&nodes, alias));
+        for (nodes, left_out) in [
+            (captured(release, "node-list-st2-just-killed"), vec![(Role::Storage, 2)]),
+            (unreachable(&up, "node_meta_1"), vec![(Role::Metadata, 1)]),
+            (
+                unreachable(&unreachable(&up, "node_storage_1"), "node_storage_2"),
+                vec![(Role::Storage, 1), (Role::Storage, 2)],
+            ),
+            (up.clone(), vec![]),
+            (all, vec![]),
+        ] {
+            let (_, storage) = plays(vec![
+                ("version", captured(release, "version")),
+                ("node list", nodes),
+                ("target list", listed.clone()),
+            ]);
+            let after = storage.targets().await.unwrap();
+            for (before, after) in before.iter().zip(&after.value) {
+                let id = (after.id.role, after.id.number);
+                let mut expected = before.clone();
+                if left_out.contains(&id) {
+                    expected.leave_out_sizes();
+                }
+                assert_eq!(after, &expected, "{release}: {left_out:?}");
+            }
+        }
+        let (_, storage) = plays(vec![("version", captured(release, "version")), ("target list", listed.clone())]);
+        let after = storage.targets().await.unwrap();
+        assert!(after.doubts.iter().any(|doubt| doubt.text.contains("which servers are reachable")), "{after:?}");
+    }
+}
+
+#[tokio::test]
 async fn where_no_server_seems_reachable_all_are_asked() {
     let mut nodes = captured(RELEASES[0], "node-list-st2-just-killed");
     nodes.stdout = nodes.stdout.replace("\"reachable\":\"yes\"", "\"reachable\":\"no\"");
